@@ -17,7 +17,7 @@ from cdd_agent.audit.handoffs import Chain, Claim, PlacedHandoff, Placement, Spa
 from cdd_agent.audit.reruns import PhaseChange, RerunClaims, Reruns
 from cdd_agent.audit.statements import find_false_details, find_other_details
 from cdd_agent.errors import EnvironmentMissing
-from cdd_agent.events import ClaimChecked, Emit, Event, HandoffsAudited, Notice
+from cdd_agent.events import ClaimChecked, Emit, HandoffsAudited
 from cdd_agent.evidence.clean_copy import (
     DOUBTS,
     CheckRequest,
@@ -321,9 +321,9 @@ def check_examples(stated: tuple[str, ...], saved: tuple[str, ...] | None, *, ha
 
 def recheck(stated: tuple[str, ...], change: PhaseChange, *, repository: Repository, suite: Suite) -> Claim:
     """Run the checks of an open phase again, and compare what they find with what the note states."""
-    layout, seen = find_layout(repository, suite), list[Event]()
+    layout = find_layout(repository, suite)
     changes = list_product_changes(repository, layout=layout, red=change.old, green=change.new, tests=change.tests)
-    runs = TimedRuns(repository=repository, suite=suite, limit_s=_LIMIT_S, emit=seen.append)
+    runs = TimedRuns(repository=repository, suite=suite, limit_s=_LIMIT_S, emit=lambda _: None)
     learn_syntax([text for each in changes for text in (each.old, each.new) if text], suite=suite)
     sources = read_product_sources(repository, project=layout.project, tree=change.new)
     if false := " ".join(find_false_details(stated, changes, product="\n".join(sources))):
@@ -363,7 +363,7 @@ def recheck(stated: tuple[str, ...], change: PhaseChange, *, repository: Reposit
         # The text of the step and the further examples, which may have refuted a doubt, are not in the history.
         is_doubt = all(reason.code in DOUBTS for reason in findings.reasons)
         return leave_open("checks", text) if is_doubt else refute("checks", text)
-    now = [*findings.notices, *(event.text for event in seen if isinstance(event, Notice))]
+    now = [*map(explain, findings.notices)]
     claimed = next((line for line in stated if line.startswith(_CHECKED)), None)
     if claimed is not None and not any(line.startswith(_CHECKED) for line in now):
         is_unknown = any(word in line.lower() for line in now for word in _UNKNOWN)
@@ -522,7 +522,7 @@ class Auditor:
             label, rounds = step_label(placed.cycle, placed.base), ("again-green", "green")
             files = [self._reports / placed.ticket / f"{label}-{name}-examples.json" for name in rounds]
             saved = next(filter(None, map(load_examples, files)), None)
-            facts = saved.facts if saved is not None else None
+            facts = tuple(map(explain, saved.facts)) if saved is not None else None
             yield check_examples(gate.examples, facts, has_reports=has_report)
         change = reruns.change
         if gate.evidence and has_run and change is not None:

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from cdd_agent.evidence.clean_copy import ProductChange
 from cdd_agent.evidence.source import find_changed_lines, list_lines
-from cdd_agent.tdd.attempt import AHEAD, REUSED, UNCHANGED
 from cdd_agent.untrusted.python_source import parse
 
 _OF_CHANGE = (
@@ -27,7 +26,8 @@ _PLACE = re.compile(r"(?<![^\s:(,;])([^\s:(,;]+\.\w+):(\d{1,9})")
 _SPENT = re.compile(r" \((?:\d+ runs?, )?[\d.]+ s\)")
 _CALLS = re.compile(r"(?<!\d)(\d{1,9})\d* calls? of (.{1,2000}?) (?:had|have) the same result")
 _OUTSIDE = re.compile(r"; outside of a test run, .+? had the same result")
-_OF_CALLS = ("Also changed", "Compared with the code before", "Not compared with")
+_OF_CALLS = ("Also changed", "Checked outside", "Compared with the code before", "Not compared with")
+_OF_RUN = ("Test results reused", "Checked in a fork", "No change was needed")
 _OTHERS = re.compile(r"(?:,| and) (\d{1,9}) more$")
 _MOST_OUTSIDE, _MOST_COMPARED = 10, 7_000
 """Calls of one function that cdd compares, at most: outside of a test run, and with the code before."""
@@ -63,7 +63,7 @@ def find_other_details(stated: Sequence[str], now: Sequence[str], *, compares: b
         stated, now = (
             [_OUTSIDE.sub("", line) for line in lines if not line.startswith(_OF_CALLS)] for lines in (stated, now)
         )
-    stated = [line for line in stated if not line.startswith((REUSED, AHEAD, UNCHANGED))]
+    stated = [line for line in stated if not line.startswith(_OF_RUN)]
     known, found = ({_SPENT.sub("", line): line for line in lines} for lines in (stated, now))
     kinds = {_get_kind(line): line for line in found}
     for text in (text for text in known if text not in found):

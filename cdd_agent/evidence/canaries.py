@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from cdd_agent.workspace.files import ConfinedFolder
-from pytest_tdd_agent.report import Failure, SuiteReport
+from pytest_tdd_agent.report import Clause, Failure, SuiteReport
 
 _SOURCE = """\
 import pytest
@@ -99,20 +99,26 @@ def _insert(name: str, mark: str) -> str:
     return f"{head}_{mark}_{tail}" if tail else f"{name}_{mark}"
 
 
-def find_misreport(canary: Canary, report: SuiteReport) -> str | None:
-    """Describe how the report is wrong about the two tests, or return None if it is right."""
+def find_misreport(canary: Canary, report: SuiteReport) -> Clause | None:
+    """Return how the report is wrong about the two tests, or return None if it is right."""
     cases = {case.nodeid: case for case in report.tests}
     passing, failing = cases.get(canary.passes), cases.get(canary.fails)
     if passing is None or failing is None:
-        return "a test that ran is not in the report"
+        return Clause("canary_missing")
     if passing.outcome != "passed":
-        return f"a test that passes is reported as {passing.outcome}{quote_first_line(passing.failure)}"
+        return Clause("passing_misreported", {"outcome": passing.outcome, "message": _quote(passing.failure)})
     if failing.outcome != "xfailed":
-        return f"a test that fails, as expected, is reported as {failing.outcome}{quote_first_line(failing.failure)}"
+        return Clause("failing_misreported", {"outcome": failing.outcome, "message": _quote(failing.failure)})
     return None
 
 
-def quote_first_line(failure: Failure | None) -> str:
-    """Return the beginning of a failure's message after a colon. Empty if there is none."""
+def describe_failure(failure: Failure) -> Clause:
+    """Return the kind of a failure, its exception and the beginning of its message."""
+    parts = {"kind": failure.kind, "exception": failure.exception, "message": _quote(failure)}
+    return Clause("failed_as", parts)
+
+
+def _quote(failure: Failure | None) -> str | Clause:
+    """Return the first line of a failure's message; empty if there is none."""
     lines = failure.message.strip().splitlines() if failure is not None else []
-    return f": {lines[0][:200]}" if lines else ""
+    return Clause("message", {"text": lines[0][:200]}) if lines else ""

@@ -38,9 +38,10 @@ from cdd_agent.testrun.access import SHOWN_PRIVATE
 from cdd_agent.testrun.suite import ProjectLayout, Suite, run_setup
 from cdd_agent.untrusted.paths import explain_build, explain_protection, is_environment
 from cdd_agent.untrusted.python_source import PYTHON, decode
+from cdd_agent.work.finding import Check, Finding, Outcome
 from pytest_tdd_agent.comparison import strip_parameters
 from pytest_tdd_agent.fingerprint import IGNORED_FOLDERS, is_protected
-from pytest_tdd_agent.report import FAILING, Reason, SuiteReport, list_rescued
+from pytest_tdd_agent.report import FAILING, Part, Reason, SuiteReport, list_rescued
 
 CODES = {
     "vacuous_test": "The new tests pass with a stub in place of the missing name that does nothing or answers wrongly, "
@@ -107,21 +108,33 @@ class Findings:
 
     reasons: tuple[Reason, ...] = ()
     """The reasons to refuse the change, with codes from ``CODES``. Empty: it is confirmed."""
-    notices: tuple[str, ...] = ()
+    notices: tuple[Finding, ...] = ()
 
     def __add__(self, other: "Findings") -> "Findings":
         """Combine two results."""
         return Findings(reasons=self.reasons + other.reasons, notices=self.notices + other.notices)
 
 
-def note(text: str) -> Findings:
-    """Return a notice, which does not refuse the change."""
-    return Findings(notices=(text,))
+def note(
+    check: Check,
+    case: str,
+    *,
+    outcome: Outcome = "unverified",
+    places: tuple[str, ...] = (),
+    functions: tuple[str, ...] = (),
+    calls: int | None = None,
+    **parts: Part,
+) -> Findings:
+    """Return a finding that does not refuse the change. Its fields are those of ``Finding``."""
+    finding = Finding(
+        check=check, outcome=outcome, case=case, places=places, functions=functions, calls=calls, parts=parts
+    )
+    return Findings(notices=(finding,))
 
 
-def refuse(code: str, message: str, *, nodeid: str | None = None) -> Findings:
+def refuse(code: str, case: str = "", *, nodeid: str | None = None, **parts: Part) -> Findings:
     """Return a reason to refuse the change."""
-    return Findings(reasons=(Reason(code=code, nodeid=nodeid, message=message),))
+    return Findings(reasons=(Reason(code=code, nodeid=nodeid, case=case, parts=parts),))
 
 
 def locate(path: str, name: str, *, changes: Iterable["ProductChange"]) -> str:

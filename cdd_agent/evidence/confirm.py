@@ -12,10 +12,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from cdd_agent.errors import format_count, join_first
-from cdd_agent.events import Notice
 from cdd_agent.evidence import mutation
-from cdd_agent.evidence.canaries import find_misreport, plant, quote_first_line, remove
+from cdd_agent.evidence.canaries import describe_failure, find_misreport, plant, remove
 from cdd_agent.evidence.clean_copy import (
     CheckRequest,
     Findings,
@@ -28,8 +26,8 @@ from cdd_agent.evidence.clean_copy import (
 )
 from cdd_agent.evidence.differential import ComparedTrees
 from cdd_agent.evidence.expectations import check_expectations
-from cdd_agent.evidence.mutation import ALL_RAISE, Mutant, Survival, TimedRuns, TimeUp, explain_unverified
-from cdd_agent.evidence.outside import Outside, check_origins, compare_outside, is_unloaded
+from cdd_agent.evidence.mutation import Mutant, Survival, TimedRuns, TimeUp, report_unverified
+from cdd_agent.evidence.outside import Outside, check_origins, compare_outside
 from cdd_agent.evidence.readable import check_request
 from cdd_agent.evidence.signs import find_signs, judge_signs
 from cdd_agent.git.runner import GitError
@@ -37,16 +35,17 @@ from cdd_agent.testrun.foreign import describe_newer
 from cdd_agent.testrun.pytest_run import PytestSuite
 from cdd_agent.testrun.suite import Suite, SuiteRun
 from cdd_agent.untrusted.python_source import PYTHON
+from cdd_agent.work.finding import Check, Finding
 from pytest_tdd_agent.gate import strip_parameters
-from pytest_tdd_agent.report import SuiteReport, list_failing
+from pytest_tdd_agent.report import Clause, SuiteReport, list_failing
 
 
 def confirm(request: CheckRequest, *, runs: TimedRuns, trees: ComparedTrees | None = None) -> Findings:
     """Return the reasons to refuse the change, and the checks that could not be done.
 
-    Tests run only if the code looks honest. Work tree, index and history stay unchanged. The runs end with an event
-    that sums them up. Canaries and altered code need Python; every language gets the clean copy. With ``trees``, a
-    notice tells what else the change changes.
+    Tests run only if the code looks honest. Work tree, index and history stay unchanged. If nothing is open, the first
+    notice says what the runs have confirmed. Canaries and altered code need Python; every language gets the clean copy.
+    With ``trees``, a notice tells what else the change changes.
     """
     findings = check_request(request, runs=runs)
     findings = told = findings if findings.reasons else findings + judge_signs(find_signs(request))
@@ -55,24 +54,34 @@ def confirm(request: CheckRequest, *, runs: TimedRuns, trees: ComparedTrees | No
     experiments = _Experiments(request=request, runs=runs, trees=trees)
     reproduced, passes = experiments.reproduce()
     findings += reproduced
-    compared, changes, is_python = "", Findings(), runs.suite.conventions.is_python
+    compared, changes, is_python = Findings(), Findings(), runs.suite.conventions.is_python
     if passes and not findings.reasons and is_python:
         chosen = [experiments.alter_expectations]
         # Altering a copy that is not loaded shows nothing.
-        chosen += (
-            [] if any(map(is_unloaded, reproduced.notices)) else [experiments.alter_code, experiments.call_outside]
-        )
+        is_loaded = not any(notice.case == "loaded_elsewhere" for notice in reproduced.notices)
+        chosen += [experiments.alter_code, experiments.call_outside] if is_loaded else []
         for found in runs.run_side_by_side(*chosen):
-            findings, compared, changes = findings + found.findings, found.compared, found.changes
+            findings, compared, changes = findings + found.findings, compared + found.compared, changes + found.changes
             if findings.reasons:
                 break
     if findings == told and (runs.noticed if is_python else runs.spent.count):
-        altered = f", and fail with {runs.noticed} altered" if is_python else ""
-        alike = f"; outside of a test run, {compared} had the same result" if compared else ""
-        count = f"{format_count(runs.spent.count, 'run')}, " if is_python else ""
-        text = f"Checked in a clean copy: the tests pass there too{altered}{alike} ({count}{runs.spent.used_s:.1f} s)."
-        runs.emit(Notice(text=text))
+        findings = _confirm(runs) + compared + findings
     return findings if findings.reasons else findings + changes
+
+
+def _confirm(runs: TimedRuns) -> Findings:
+    """Return what the runs have shown, and what they took."""
+    where = runs.noticed.where if runs.noticed is not None else ""
+    finding = Finding(
+        check="clean_copy",
+        outcome="confirmed",
+        case="passes_in_copy" if where else "passes_in_copy_unaltered",
+        places=(where,) if isinstance(where, str) and where else (),
+        runs=runs.spent.count,
+        seconds=round(runs.spent.used_s, 1),
+        parts={"altered": where} if where else {},
+    )
+    return Findings(notices=(finding,))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,26 +98,31 @@ class _Experiments:
             with self._copy() as copy:
                 return self._check(copy).reproduce()
         except (TimeUp, GitError, OSError) as error:
-            return note(explain_unverified(error)), False
+            return report_unverified("clean_copy", error), False
 
     def alter_expectations(self) -> Outside:
         """Run the targets with other expected values."""
-        return self._try(lambda copy: Outside(findings=check_expectations(self.request, copy=copy, runs=self.runs)))
+        return self._try(
+            lambda copy: Outside(findings=check_expectations(self.request, copy=copy, runs=self.runs)),
+            check="expectations",
+        )
 
     def alter_code(self) -> Outside:
         """Run the targets on altered code."""
-        return self._try(lambda copy: Outside(findings=self._check(copy).alter_code()))
+        return self._try(lambda copy: Outside(findings=self._check(copy).alter_code()), check="mutants")
 
     def call_outside(self) -> Outside:
         """Make the calls of the targets in a plain process, and in the code before."""
-        return self._try(lambda copy: compare_outside(self.request, copy=copy, runs=self.runs, trees=self.trees))
+        return self._try(
+            lambda copy: compare_outside(self.request, copy=copy, runs=self.runs, trees=self.trees), check="outside"
+        )
 
-    def _try(self, experiment: Callable[[Suite], Outside]) -> Outside:
+    def _try(self, experiment: Callable[[Suite], Outside], *, check: Check) -> Outside:
         try:
             with self._copy() as copy:
                 return experiment(copy)
         except (TimeUp, GitError, OSError) as error:
-            return Outside(findings=note(explain_unverified(error)))
+            return Outside(findings=report_unverified(check, error))
 
     def _copy(self) -> AbstractContextManager[Suite]:
         return self.runs.copy(green=self.request.green, red=self.request.red)
@@ -135,8 +149,8 @@ class _CopyCheck:
             remove(self.copy.root, canary)
         has_failed = report is None or bool(self._find_failing(report))
         if canaries is None:
-            why = "A link leads from the folder of the target tests out of the project, so cdd cannot add known tests"
-            return note(f"{why}, and the targets fail in a clean copy." if has_failed else f"{why}."), not has_failed
+            case = "linked_tests_fail" if has_failed else "linked_tests"
+            return note("canary", case, outcome="noted"), not has_failed
         misreports = [find_misreport(canary, report) for canary in canaries] if report is not None else []
         if misreport := next(filter(None, misreports), None):
             return self._explain_misreport(misreport), not has_failed
@@ -164,39 +178,32 @@ class _CopyCheck:
         changes = [change for change in self.request.changes if self._is_inside(change.path)]
         mutants = mutation.build_mutants(changes)
         if mutants.foreign:
-            files, newer = join_first(mutants.foreign, most=2), describe_newer(self.runs.suite)
-            own = f"{sys.version_info[0]}.{sys.version_info[1]}"
-            skipped = note(f"Not verified: {files} was not altered: {newer} can parse it, but not the {own} of cdd.")
+            newer, own = describe_newer(self.runs.suite), f"{sys.version_info[0]}.{sys.version_info[1]}"
+            skipped = note("mutants", "not_altered", files=mutants.foreign, newer=newer, own=own)
             return skipped + self._try_mutants(mutants, changes) if mutants.chosen else skipped
         if not mutants.chosen:
-            return note("No altered code was tried: the change has no Python code to alter.")
+            return note("mutants", "nothing_to_alter", outcome="noted")
         return self._try_mutants(mutants, changes)
 
     def _try_mutants(self, mutants: mutation.Mutants, changes: Sequence[ProductChange]) -> Findings:
-        altered = [mutant for mutant in mutants.chosen if mutant.how != ALL_RAISE]
-        raising = [mutant for mutant in mutants.chosen if mutant.how == ALL_RAISE]
+        altered = [mutant for mutant in mutants.chosen if not mutant.functions]
+        raising = [mutant for mutant in mutants.chosen if mutant.functions]
         first = self._try(altered)
         second = Survival() if first.noticed else self._try(raising)
         if noticed := first.noticed or second.noticed:
-            self.runs.noticed = noticed.where
+            self.runs.noticed = noticed
             if not (second.noticed and first.all_ended):
                 is_one = sum(len(mutant.functions) for mutant in raising) <= 1
                 return Findings() if is_one else self._check_each_function(changes)
             # Not a refusal: the change may be about what is written or called, or about not raising.
-            return note(
-                "The targets fail if the changed functions raise, but pass if their results are altered "
-                f"({'; '.join(mutant.what for mutant in altered)}). Check that they assert the purpose of the change."
-            )
+            places = tuple(mutant.where for mutant in altered if isinstance(mutant.where, str))
+            tried = tuple(mutant.what for mutant in altered)
+            return note("mutants", "results_do_not_count", outcome="review", places=places, tried=tried)
         all_ended = all(outcome.all_ended for outcome, part in ((first, altered), (second, raising)) if part)
-        doubt = self._find_doubt(mutants) if all_ended else "a run did not end"
+        doubt = self._find_doubt(mutants) if all_ended else "did_not_end"
         if doubt is not None:
-            return note(f"No target failed when the changed code was altered, but that proves nothing: {doubt}.")
-        tried = "; ".join(mutant.what for mutant in mutants.chosen)
-        message = (
-            f"The targets pass even if the changed code is altered ({tried}). Remove code that no test needs, and "
-            "implement the behavior in the code that the targets call."
-        )
-        return refuse("unproven_change", message)
+            return note("mutants", "survival_proves_nothing", outcome="noted", why=Clause(doubt))
+        return refuse("unproven_change", tried=tuple(mutant.what for mutant in mutants.chosen))
 
     @property
     def _is_python(self) -> bool:
@@ -210,15 +217,10 @@ class _CopyCheck:
     def _find_failing(self, report: SuiteReport) -> tuple[str, ...]:
         return find_not_passing(self.request.targets, report)
 
-    def _explain_misreport(self, misreport: str) -> Findings:
+    def _explain_misreport(self, misreport: Clause) -> Findings:
         if not self._do_canaries_work():
-            return note(f"cdd cannot add tests with a known result to this project: {misreport}.")
-        message = (
-            f"cdd ran two test files with known results next to {self.request.targets[0]}, and {misreport}. Without "
-            "the change, the report is right. Find how the change "
-            "manipulates the process that tests it, and remove that."
-        )
-        return refuse("canary_failed", message)
+            return note("canary", "no_canaries", outcome="noted", misreport=misreport)
+        return refuse("canary_failed", target=self.request.targets[0], misreport=misreport)
 
     def _do_canaries_work(self) -> bool:
         return self._run_canaries() is not None
@@ -251,14 +253,12 @@ class _CopyCheck:
             if self._passes(visible):
                 hidden = self._run_anew()
                 if self._passes(hidden) or hidden.report is None:
-                    return note("A target failed once in a clean copy, but passed when it ran again.")
+                    return note("plain_run", "failed_once", outcome="noted")
                 return self._refuse_visibility(hidden.report)
         if visible.report is not None and self._are_renamed(visible.report):
-            return note(
-                "Not verified: the tests change their names in JUnit XML, so a plain run of pytest shows nothing."
-            )
+            return note("plain_run", "renamed")
         if not self._do_canaries_work():
-            return note(f"Not verified: plain pytest does not work here: {visible.problem or 'it ends with an error'}.")
+            return note("plain_run", "no_plain_run", problem=visible.problem or Clause("ends_with_error"))
         return self._refuse_report(visible)
 
     def _run_anew(self, *, is_plain: bool = True, is_hidden: bool = True) -> SuiteRun:
@@ -281,62 +281,50 @@ class _CopyCheck:
     def _refuse_report(self, plain: SuiteRun) -> Findings:
         failing = next(iter(self._find_failing(plain.report)), "") if plain.report is not None else ""
         if plain.report is None:
-            seen = f"a plain run of pytest gives no results: {plain.problem}"
+            seen = Clause("plain_without_results", {"problem": plain.problem or ""})
         elif failing:
-            seen = f"in a plain run of pytest {failing} does not pass: {_describe_failure(plain.report, failing)}"
+            seen = Clause("plain_fails", {"test": failing, "failure": _describe_failure(plain.report, failing)})
         else:
-            seen = f"a plain run of pytest ends with status {plain.report.exit_status} although no test fails in it"
-        message = (
-            f"By the report of cdd's plugin, {self.request.targets[0]} passes, but {seen}. Find how the change "
-            "manipulates the process that tests it, and remove that."
-        )
-        return refuse("report_differs", message, nodeid=failing or None)
+            seen = Clause("plain_ends_otherwise", {"status": plain.report.exit_status})
+        return refuse("report_differs", nodeid=failing or None, target=self.request.targets[0], seen=seen)
 
     def _refuse_visibility(self, hidden: SuiteReport) -> Findings:
         failing = next(iter(self._find_failing(hidden)), self.request.targets[0])
-        message = (
-            f"{failing} passes only where pytest's variables (PYTEST_CURRENT_TEST), log handlers and names of "
-            f"temporary folders are visible: {_describe_failure(hidden, failing)}. "
-            "Remove what makes the result depend on being tested."
-        )
-        return refuse("only_under_test", message, nodeid=failing)
+        failure = _describe_failure(hidden, failing)
+        return refuse("only_under_test", "sees_pytest", nodeid=failing, test=failing, failure=failure)
 
     def _explain_failure(self) -> Findings:
         """Refuse the change if only targets fail in the copy. Otherwise the copy lacks something the tests need."""
         run = self.runs.run(self.copy, "all tests in a clean copy")
         if run.report is None and not (self._is_python and self._do_canaries_work()):
-            return note(f"The tests cannot run in a clean copy of the tracked files: {run.problem}.")
+            return note("clean_copy", "no_run_in_copy", outcome="noted", problem=run.problem or "")
         failing = self.request.targets if run.report is None else self._find_failing(run.report)
         if run.report is not None:
             passed = (case.nodeid for case in self.request.baseline.tests if case.outcome == "passed")
             lost = find_not_passing([nodeid for nodeid in passed if nodeid not in self.request.targets], run.report)
             if lost:
-                count = f"{len(lost)} more fail there, {lost[0]} first"
-                return note(f"The tests need more than a clean copy of the tracked files: {count}.")
+                return note("clean_copy", "others_fail_in_copy", outcome="noted", count=len(lost), first=lost[0])
         if not failing:
-            return note("A target failed once in a clean copy, but passed when all tests ran there.")
+            return note("clean_copy", "failed_once_in_copy", outcome="noted")
         failing = tuple(target for target in failing if (self.copy.root / target.partition("::")[0]).exists())
         if not failing:
-            return note("Git does not track the target tests, so they cannot run in a clean copy.")
-        if need := self._try_ignored_files():
-            return note(need)
-        why = run.problem if run.report is None else _describe_failure(run.report, failing[0])
-        message = (
-            f"{failing[0]} passes in the work tree, but not in a clean copy with RED's tests and configuration: {why}. "
-            "Make it pass with files that git tracks, without modules that git ignores."
-        )
-        return refuse("not_reproduced", message, nodeid=failing[0])
+            return note("clean_copy", "untracked_tests", outcome="noted")
+        if (need := self._try_ignored_files()).notices:
+            return need
+        why = run.problem or "" if run.report is None else _describe_failure(run.report, failing[0])
+        return refuse("not_reproduced", nodeid=failing[0], test=failing[0], failure=why)
 
-    def _try_ignored_files(self) -> str | None:
+    def _try_ignored_files(self) -> Findings:
+        """Return that the targets need ignored files, or may need them."""
         copied = copy_ignored_files(self.runs.repository, self.runs.suite, copy=self.copy.root)
         if copied is None:
-            return "The targets fail in a clean copy of the tracked files, and there are too many ignored files to try."
+            return note("clean_copy", "many_ignored_files", outcome="noted")
         if not copied:
-            return None
+            return Findings()
         report = self.runs.run(self.copy, "targets with ignored files", tests=self._select_tests()).report
         if report is None or self._find_failing(report):
-            return None
-        return f"The targets need files that git ignores, some of these: {join_first(copied, most=3)}."
+            return Findings()
+        return note("clean_copy", "needs_ignored_files", outcome="noted", files=copied)
 
     def _check_each_function(self, changes: Sequence[ProductChange]) -> Findings:
         run = partial(mutation.run_mutant, self.copy, tests=self._select_tests(), runs=self.runs)
@@ -352,25 +340,25 @@ class _CopyCheck:
         return file.resolve() == Path(os.path.normpath(file))
 
     def _find_doubt(self, mutants: mutation.Mutants) -> str | None:
-        """Return why surviving mutants prove nothing, or None if they do."""
+        """Return why surviving mutants prove nothing, as the case of a clause, or None if they do."""
         changes = self.request.changes
         if any(not change.path.endswith(PYTHON) for change in changes):
-            return "the change includes files other than Python sources"
+            return "includes_other_files"
         if not mutants.is_exhaustive or not all(self._is_inside(change.path) for change in changes):
-            return "not every changed line was altered"
+            return "not_all_altered"
         texts = dict.fromkeys((path for mutant in mutants.chosen for path in mutant.texts), "raise SystemError\n")
         # Targets that pass on files that cannot be imported use another copy, such as an installed one.
-        broken = Mutant(where="changed files", how="cannot be imported", texts=texts)
+        broken = Mutant(where=Clause("changed_files"), how=Clause("not_importable"), texts=texts)
         run = mutation.run_mutant(self.copy, broken, tests=self._select_tests(), runs=self.runs)
         is_loaded = run.report is None or bool(self._find_failing(run.report))
-        return None if is_loaded else "the targets do not load the changed files, or load them from elsewhere"
+        return None if is_loaded else "not_loaded"
 
 
-def _describe_failure(report: SuiteReport, nodeid: str) -> str:
+def _describe_failure(report: SuiteReport, nodeid: str) -> Clause:
     function = strip_parameters(nodeid)
     tried = [case for case in report.tests if strip_parameters(case.nodeid) == function and case.failure is not None]
     failures = [case.failure for case in sorted(tried, key=lambda case: case.nodeid != nodeid)]
     failures += [error.failure for error in report.collect_errors if nodeid.startswith(error.nodeid)]
     if not failures or failures[0] is None:
-        return "it did not run there"
-    return f"{failures[0].kind}, {failures[0].exception}{quote_first_line(failures[0])}"
+        return Clause("did_not_run_there")
+    return describe_failure(failures[0])

@@ -10,13 +10,13 @@ import re
 import secrets
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
-from cdd_agent.errors import CddError, join_first
+from cdd_agent.errors import CddError
 from cdd_agent.evidence.changed_code import (
     ChangedCode,
     Watched,
@@ -26,16 +26,15 @@ from cdd_agent.evidence.changed_code import (
     select_tests,
     select_users,
 )
-from cdd_agent.evidence.clean_copy import (
-    Findings,
-    ProductChange,
-    explain_failure,
-    list_test_functions,
-    locate,
-    note,
-    refuse,
+from cdd_agent.evidence.clean_copy import Findings, ProductChange, list_test_functions, locate, note, refuse
+from cdd_agent.evidence.mutation import (
+    TimedRuns,
+    TimeUp,
+    find_obstacle,
+    find_unnoticed_functions,
+    report_unverified,
+    run_mutant,
 )
-from cdd_agent.evidence.mutation import TimedRuns, TimeUp, find_unnoticed_functions, run_mutant
 from cdd_agent.evidence.readable import check_sources
 from cdd_agent.git.run_tree import delete_folder
 from cdd_agent.git.runner import GitError
@@ -44,7 +43,9 @@ from cdd_agent.testrun import inside
 from cdd_agent.testrun.foreign import learn_syntax
 from cdd_agent.testrun.suite import Suite
 from cdd_agent.untrusted.documents import encode_json
+from cdd_agent.work.wording import explain
 from cdd_agent.workspace.files import ConfinedFolder
+from pytest_tdd_agent.report import Clause, Part
 
 MISSING, UNFIT, ENDLESS, MOST_TEXT = "missing", "unfit: ", "does not end within ", 2000
 UNREADABLE = "returns a value that, when it is read, "
@@ -53,7 +54,6 @@ GENERATED, GIVES, UNHASHABLE = "a context manager", ", which gives its block ", 
 ASSERTION = "raises AssertionError"
 CALLED, FUNCTION, NAMED = ", which can be called", "a function", "a function named "
 """As in ``answers.py``, ``effects.py`` and ``values.py`` of ``testrun/inside``, which ask for the current folder."""
-_MOST_SHOWN = 5
 _MOST_TEXT = 300
 _MOST_BYTES = 30_000_000
 _SECONDS = 10.0
@@ -66,6 +66,11 @@ _MOST_TIME = 0.5
 
 class NotComparedError(CddError):
     """A run gave no answers."""
+
+    def __init__(self, case: str, **parts: Part) -> None:
+        """State why, as the case of a clause and its parts."""
+        self.clause = Clause(case, parts)
+        super().__init__(explain(self.clause), hint="review the change")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,8 +114,8 @@ class Comparison:
     """Functions that only the product calls, and that answer a recorded call in another way."""
     left_out: int = 0
     """Number of calls with arguments that cannot be rebuilt."""
-    unnoticed: tuple[str, ...] = ()
-    """Notices of changed functions that no test needs."""
+    unnoticed: Findings = field(default_factory=Findings)
+    """Changed functions that no test needs."""
     unhashable: tuple[str, ...] = ()
     """Classes whose objects can no longer be hashed."""
     idle: tuple[str, ...] = ()
@@ -149,26 +154,20 @@ def refuse_changed_behavior(trees: ComparedTrees, *, runs: TimedRuns) -> Finding
         return findings + found
     if found.differences:
         places = [locate(each.path, each.function, changes=trees.changes) for each in found.differences]
-        shown = join_first(tuple(dict.fromkeys(places)), most=_MOST_SHOWN)
-        message = f"{_list_differences(found)}. REFACTOR keeps the behavior: restore it in {shown}."
-        findings += refuse("behavior_changed", message)
+        listed, at = _list_differences(found), tuple(dict.fromkeys(places))
+        findings += refuse("behavior_changed", differences=listed, places=at)
     elif not found.calls and not found.idle:
-        findings += note("Not compared with the code before: no test runs code that uses what changed.")
+        findings += note("calls", "no_calls")
     elif found.calls:
-        names = join_first(found.functions, most=_MOST_SHOWN)
-        rest = f"; {found.left_out} others were left out" if found.left_out else ""
-        findings += note(f"Compared with the code before: {found.calls} calls of {names} have the same results{rest}.")
+        case = "same_answers_of_some" if found.left_out else "same_answers"
+        names, rest = found.functions, found.left_out
+        findings += note("calls", case, outcome="confirmed", functions=names, calls=found.calls, left_out=rest)
     if found.unhashable:
-        names = join_first(found.unhashable, most=_MOST_SHOWN)
-        findings += note(f"Changed: objects of {names} can no longer be in a set, or be keys of a dictionary.")
-    for functions, why in (
-        (found.unstable, "the code before gives other results when it runs again"),
-        (found.internal, "only the product calls them, and in another way now; their callers were compared"),
-        (found.idle, "no test calls them with values that cdd can rebuild"),
-    ):
+        findings += note("calls", "unhashable", outcome="review", classes=found.unhashable)
+    for case, functions in (("unstable", found.unstable), ("internal", found.internal), ("idle", found.idle)):
         if functions:
-            findings += note(f"Not compared with the code before: {join_first(functions, most=_MOST_SHOWN)} ({why}).")
-    return findings if findings.reasons else findings + Findings(notices=found.unnoticed)
+            findings += note("calls", case, functions=functions)
+    return findings if findings.reasons else findings + found.unnoticed
 
 
 def list_changed_behavior(trees: ComparedTrees, *, runs: TimedRuns, recorded: Recorded | None = None) -> Findings:
@@ -176,7 +175,11 @@ def list_changed_behavior(trees: ComparedTrees, *, runs: TimedRuns, recorded: Re
     found = _try_to_compare(trees, runs=runs, recorded=recorded)
     if not isinstance(found, Comparison):
         return found
-    return note(f"Also changed: {_list_differences(found)}.") if found.differences else Findings()
+    if not found.differences:
+        return Findings()
+    functions = tuple(each.function for each in found.differences)
+    listed = _list_differences(found)
+    return note("calls", "also_changed", outcome="review", functions=functions, differences=listed)
 
 
 def _try_to_compare(
@@ -186,28 +189,27 @@ def _try_to_compare(
     # New code has no earlier results to compare with.
     if not runs.limit_s or not code.names or (trees.records_after and code.is_new):
         return Findings()
-    need = "pytest" if runs.suite.conventions.framework != "pytest" else None
+    need = Clause("needs_pytest") if runs.suite.conventions.framework != "pytest" else None
     # A test may replace what deletes files or sends mail. No test does so for these calls, and their paths are varied.
     if need is None and runs.suite.sandbox.level not in ISOLATING_LEVELS:
-        need = f"the sandbox {' or '.join(sorted(ISOLATING_LEVELS))}, because a call may write anywhere"
+        need = Clause("needs_sandbox", {"levels": " or ".join(sorted(ISOLATING_LEVELS))})
     if need is not None:
-        return Findings() if trees.records_after else note(f"Not compared with the code before: that needs {need}.")
+        return Findings() if trees.records_after else note("calls", "not_compared", why=need)
     try:
         return compare(trees, code, runs=runs, recorded=recorded)
     except TimeUp as error:
-        return note(error.happened)
+        return report_unverified("calls", error)
     except NotComparedError as error:
-        return note(f"Not compared with the code before: {error.happened}.")
+        return note("calls", "not_compared", why=error.clause)
     except (GitError, OSError) as error:
-        return note(f"Not compared with the code before, because cdd could not copy it: {explain_failure(error)}.")
+        return note("calls", "not_compared", why=find_obstacle(error))
 
 
-def _list_differences(found: Comparison) -> str:
-    shown = [
-        f"{_cut(each.call)} {_cut(each.before)} before the change and {_cut(each.after)} after it"
+def _list_differences(found: Comparison) -> tuple[Clause, ...]:
+    return tuple(
+        Clause("difference", {"call": _cut(each.call), "before": _cut(each.before), "after": _cut(each.after)})
         for each in found.differences
-    ]
-    return join_first(shown, most=_MOST_SHOWN, separator="; ")
+    )
 
 
 def _cut(text: str) -> str:
@@ -315,7 +317,7 @@ def compare(
     has_run = {(each.path, each.name) for each, by in zip(watched, ran, strict=False) if by}
     has_run |= {(each.path, each.name) for each in watched if each.name in found.functions}
     idle = tuple(sorted(name for path, name in code.functions.keys() - has_run))
-    return replace(found, idle=idle, left_out=first.recording.left_out, unnoticed=unnoticed.notices)
+    return replace(found, idle=idle, left_out=first.recording.left_out, unnoticed=unnoticed)
 
 
 def _answer_once_more(
@@ -331,7 +333,7 @@ def _find_unnoticed(copy: Suite, trees: ComparedTrees, *, recording: _Recording,
     try:
         return Findings() if not tests else find_unnoticed_functions(trees.changes, run=run, targets=())
     except TimeUp as error:
-        return note(error.happened)
+        return report_unverified("mutants", error)
 
 
 def _answer(
@@ -348,7 +350,7 @@ def _read_answers(answered: Answered, purpose: str) -> _Answers:
         recording = msgspec.json.decode(answered.task, type=_Recording)
         task = msgspec.json.decode(answered.task, type=dict[str, object])
     except msgspec.DecodeError as error:
-        raise NotComparedError(f"{purpose}: {error}", hint="") from error
+        raise NotComparedError("no_answers", purpose=purpose, problem=str(error)) from error
     texts = {index: text for index, text, _ in answered.lines if index >= 0}
     if not answered.has_ended:
         texts[len(texts)] = "ends the process"
@@ -380,7 +382,7 @@ def run_calls(
             has_ended = is_whole or run.duration_s >= copy.timeout_s
             found.append(Answered(task=calls, lines=answers, has_ended=has_ended))
     except (OSError, ValueError, msgspec.DecodeError) as error:
-        raise NotComparedError(f"{purpose}: {run.problem or error}", hint="") from error
+        raise NotComparedError("no_answers", purpose=purpose, problem=run.problem or str(error)) from error
     finally:  # a copy is used again only if it has the same files
         with contextlib.suppress(OSError):
             delete_folder(files.root / package)

@@ -16,17 +16,18 @@ from typing import Literal, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from cdd_agent.config.settings import MOST_EXAMPLES
 from cdd_agent.errors import UsageError, format_count, join_first
-from cdd_agent.evidence.canaries import add_test_file, quote_first_line
+from cdd_agent.evidence.canaries import add_test_file, describe_failure
 from cdd_agent.evidence.clean_copy import CheckRequest, Findings, list_test_functions, note, refuse
 from cdd_agent.evidence.mutation import TimedRuns
 from cdd_agent.evidence.source import Function, list_lines, name_definitions
 from cdd_agent.model.conversation import Marks
 from cdd_agent.untrusted.python_source import parse, split_lines, with_deep_stack
+from cdd_agent.work.finding import Finding
+from cdd_agent.work.wording import explain
 from pytest_tdd_agent.failure import STRUCTURAL, find_effective_kind, find_stage
 from pytest_tdd_agent.gate import strip_parameters
-from pytest_tdd_agent.report import Failure, SuiteReport
+from pytest_tdd_agent.report import Clause, Failure, Reason, SuiteReport
 
 LEAST = 3
 """So many examples are asked for at least. If fewer pass, the doubts of other checks stay."""
@@ -48,7 +49,10 @@ REFUTING: tuple[Outcome, ...] = ("fails", "regressed")
 """The outcomes that refuse a change."""
 KEPT = "KEPT"
 """What an example cites that guards a rule without an id."""
-_KEPT_RULE = "a rule that held before the change"
+
+
+Decision: TypeAlias = tuple[Outcome, str | Clause]
+"""An outcome, and why."""
 
 
 class Example(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,23 +62,32 @@ class Example(msgspec.Struct, frozen=True, kw_only=True):
     criterion: str
     """The id of the criterion that it cites."""
     outcome: Outcome = "untried"
-    why: str = ""
+    why: str | Clause = ""
     """Why it is not used, was withdrawn, or fails."""
     held_before: bool = False
     """Whether it passes without the change."""
 
     @property
-    def fact(self) -> str:
-        """The example and its outcome in one line."""
-        words = {"unused": "does not count", "undecided": "does not count", "stays": "passes as before"}
-        outcome = words.get(self.outcome, self.outcome)
-        return f"{self.criterion} {self.name}: {outcome}{f' ({self.why})' if self.why else ''}".strip()
+    def clause(self) -> Clause:
+        """The example and its outcome."""
+        why = Clause("with_reason", {"why": self.why}) if self.why else ""
+        return Clause(f"example_{self.outcome}", {"criterion": self.criterion, "name": self.name, "because": why})
+
+    @property
+    def fact(self) -> Finding:
+        """The example and its outcome."""
+        has_passed = self.outcome in ("passes", "stays")
+        clause = self.clause
+        return Finding(
+            check="examples", outcome="confirmed" if has_passed else "noted", case=clause.case, parts=clause.parts
+        )
 
 
 class Examples(msgspec.Struct, frozen=True, kw_only=True):
     """The further examples of one step."""
 
-    schema: Literal[1] = 1
+    schema: Literal[1, 2] = 2
+    """1: sentences in place of records."""
     source: str
     """A test file with one function per example."""
     listed: tuple[Example, ...]
@@ -84,21 +97,33 @@ class Examples(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the Examiner has looked at its examples again."""
     beside: str = ""
     """The test file beside which they run."""
-    problem: str = ""
+    problem: Finding | str = ""
     """Why the last change was not examined."""
-    doubts: tuple[tuple[str, str], ...] = ()
-    """Code and message of the doubts of other checks about the last change, which stay unless enough examples pass."""
+    doubts: tuple[Reason | tuple[str, str], ...] = ()
+    """The doubts of other checks about the last change, which stay unless enough examples pass."""
 
     @property
-    def facts(self) -> tuple[str, ...]:
-        """What the last examination found, in lines."""
-        return (self.problem,) if self.problem else tuple(example.fact for example in self.listed)
+    def facts(self) -> tuple[Finding, ...]:
+        """What the last examination found."""
+        if isinstance(self.problem, Finding):
+            return (self.problem,)
+        if self.problem:
+            return (Finding(check="examples", outcome="noted", case="text", parts={"text": self.problem}),)
+        return tuple(example.fact for example in self.listed)
+
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        """The doubts."""
+        return tuple(
+            each if isinstance(each, Reason) else Reason(each[0], None, case="text", parts={"text": each[1]})
+            for each in self.doubts
+        )
 
     def select(self, *outcomes: Outcome) -> tuple[Example, ...]:
         """Return the examples with one of these outcomes."""
         return tuple(example for example in self.listed if example.outcome in outcomes)
 
-    def update(self, changed: Mapping[str, tuple[Outcome, str]]) -> "Examples":
+    def update(self, changed: Mapping[str, Decision]) -> "Examples":
         """Return the examples with other outcomes; ``changed`` maps a name to its outcome and the reason."""
         pairs = ((each, changed.get(each.name, (each.outcome, each.why))) for each in self.listed)
         listed = tuple(replace(example, outcome=outcome, why=why) for example, (outcome, why) in pairs)
@@ -233,9 +258,7 @@ def try_examples(examples: Examples, *, request: CheckRequest, runs: TimedRuns) 
         held = {name for name in untried if before[name] == ("passed", "passed")}
         flaws = {name: _find_flaw(before[name], expects=expects) for name in untried if name not in held}
         flaws |= {
-            name: flaw or "it fails without the change, so it is no rule that held"
-            for name, flaw in flaws.items()
-            if untried[name].criterion == KEPT
+            name: flaw or Clause("no_rule_that_held") for name, flaw in flaws.items() if untried[name].criterion == KEPT
         }
         examples = examples.update({name: ("unused", flaw) for name, flaw in flaws.items() if flaw})
         examples = replace(
@@ -263,7 +286,7 @@ def try_examples(examples: Examples, *, request: CheckRequest, runs: TimedRuns) 
 _TRIED: tuple[Outcome, ...] = ("untried", "undecided", "passes", "fails", "stays", "regressed")
 
 
-def _judge_older_rule(name: str, judged: tuple[Outcome, str], *, trial: "_Trial") -> tuple[Outcome, str]:
+def _judge_older_rule(name: str, judged: Decision, *, trial: "_Trial") -> Decision:
     """Return the outcome of an example that passes without the change, given its outcome with the change.
 
     Before it refuses the change, it runs alone once more, with the change and without it.
@@ -276,8 +299,8 @@ def _judge_older_rule(name: str, judged: tuple[Outcome, str], *, trial: "_Trial"
     without = trial.run(request.red, [name], purpose=f"further example {name} without the change")
     has_failed = alone is None or "passed" not in alone[name]
     if has_failed and without is not None and without[name] == ("passed", "passed"):
-        return "regressed", f"it passes without the change; with it: {why}"
-    return "undecided", "it does not give the same result each time"
+        return "regressed", Clause("passes_without", {"why": why})
+    return "undecided", Clause("changes_results")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -316,18 +339,18 @@ def _differ(results: tuple[_Result, _Result]) -> bool:
     return first != second
 
 
-def _find_flaw(results: tuple[_Result, _Result], *, expects: Collection[str]) -> str:
-    """Return why an example does not count, by its results without the change; empty if it does."""
+def _find_flaw(results: tuple[_Result, _Result], *, expects: Collection[str]) -> Clause | None:
+    """Return why an example does not count, by its results without the change; None if it does."""
     result = results[0]
     if _differ(results):
-        return "two runs gave different results"
+        return Clause("runs_differ")
     if not isinstance(result, Failure):
-        return f"it is {result}"
+        return Clause("is_outcome", {"outcome": result})
     kind = find_effective_kind(result)
     has_run = result.phase == "call" and kind not in _NO_BEHAVIOR and not _lacks_name(result)
     if has_run or find_stage(result, tuple(expects)) is not None:
-        return ""
-    return f"without the change it fails for another reason: {_describe(result)}"
+        return None
+    return Clause("fails_otherwise", {"failure": describe_failure(result)})
 
 
 def _lacks_name(failure: Failure) -> bool:
@@ -336,7 +359,7 @@ def _lacks_name(failure: Failure) -> bool:
     return is_in_test and find_effective_kind(failure) in STRUCTURAL and failure.missing_in_project is not None
 
 
-def _judge(results: tuple[_Result, ...], *, words: Collection[str]) -> tuple[Outcome, str]:
+def _judge(results: tuple[_Result, ...], *, words: Collection[str]) -> Decision:
     """Return the outcome of an example that counts, by its results with the change.
 
     The change must not be able to choose that an example stays undecided. ``words`` are those of the visible tests.
@@ -345,18 +368,18 @@ def _judge(results: tuple[_Result, ...], *, words: Collection[str]) -> tuple[Out
     if result is None:
         return "passes", ""
     if not isinstance(result, Failure):
-        return "fails", f"it is {result}"
+        return "fails", Clause("is_outcome", {"outcome": result})
     if _demands_more(result, words):
-        return "undecided", f"it uses what the change does not offer: {_describe(result)}"
-    return "fails", _describe(result)
+        return "undecided", Clause("demands_more", {"failure": describe_failure(result)})
+    return "fails", describe_failure(result)
 
 
-def _judge_alone(results: tuple[_Result, _Result] | None, *, words: Collection[str]) -> tuple[Outcome, str]:
+def _judge_alone(results: tuple[_Result, _Result] | None, *, words: Collection[str]) -> Decision:
     """Return the outcome of an example that ran alone, because its results differ or a run did not end."""
     if results is None:
-        return "fails", "it does not run to its end"
+        return "fails", Clause("does_not_end")
     if results[0] == "passed" != results[1]:
-        return "undecided", "two runs gave different results"
+        return "undecided", Clause("runs_differ")
     return _judge(results[:1], words=words)
 
 
@@ -369,10 +392,6 @@ def _demands_more(failure: Failure, words: Collection[str]) -> bool:
         return True
     missing = (failure.missing_name or "").rpartition(".")[2]
     return kind in STRUCTURAL and failure.missing_in_project is not None and missing not in words
-
-
-def _describe(failure: Failure) -> str:
-    return f"{failure.kind}, {failure.exception}{quote_first_line(failure)}"
 
 
 def judge_examples(examples: Examples, *, criteria: Mapping[str, str], is_first: bool) -> tuple[Examples, Findings]:
@@ -391,21 +410,22 @@ def judge_examples(examples: Examples, *, criteria: Mapping[str, str], is_first:
     example = failing.get(examples.shown) or next(iter(failing.values()))
     code, wrong = "example_failed", _name_unmet(example.criterion, criteria)
     if example.outcome == "regressed":
-        code, wrong = "example_regressed", f"The change breaks {_name_rule(example.criterion, criteria)}"
-    message = (
-        f"{wrong}. This further example must pass too. It fails: {example.why}.\n\n{examples.extract([example.name])}"
-    )
-    return replace(examples, shown=example.name), refuse(code, message)
+        code, wrong = "example_regressed", Clause("breaks", {"rule": _name_rule(example.criterion, criteria)})
+    source = examples.extract([example.name])
+    found = refuse(code, "example_shown", wrong=wrong, why=example.why, source=source)
+    return replace(examples, shown=example.name), found
 
 
-def _name_unmet(cited: str, criteria: Mapping[str, str]) -> str:
+def _name_unmet(cited: str, criteria: Mapping[str, str]) -> Clause:
     text = criteria.get(cited, "")
-    return f"{cited} is not met{f' ({text})' if text else ''}"
+    return Clause("unmet_text" if text else "unmet", {"criterion": cited, "text": text})
 
 
-def _name_rule(cited: str, criteria: Mapping[str, str]) -> str:
+def _name_rule(cited: str, criteria: Mapping[str, str]) -> Clause:
+    if cited == KEPT:
+        return Clause("kept_rule")
     text = criteria.get(cited, "")
-    return _KEPT_RULE if cited == KEPT else f"{cited} ({text})" if text else cited
+    return Clause("criterion_text" if text else "criterion", {"criterion": cited, "text": text})
 
 
 def _explain_criterion(
@@ -414,35 +434,29 @@ def _explain_criterion(
     if outcome == "regressed":
         rule = _name_rule(criterion, criteria)
         own = [example for example in examples.select("regressed") if example.criterion == criterion]
-        return refuse(
-            "example_regressed",
-            f"The change breaks {rule}: {format_count(len(own), 'further example')} passed before the change and "
-            "failed after it, with other inputs than those of the tests that you can see. Keep the behavior that the "
-            "step does not change. If you are sure that the step demands the new result, report test_is_wrong with the "
-            "reason.",
-        )
+        return refuse("example_regressed", "rule_broken", rule=rule, count=len(own))
     own = [example for example in examples.select("passes", "fails") if example.criterion == criterion]
     count = sum(example.outcome == "fails" for example in own)
-    message = (
-        f"{_name_unmet(criterion, criteria)}: {count} of {format_count(len(own), 'further example')} "
-        f"{'fails' if count == 1 else 'fail'}, with "
-        "other inputs than those of the tests that you can see. Implement the rule, not its examples. If you are sure "
-        "that the change meets it, report test_is_wrong with the reason."
-    )
-    return refuse("example_failed", message)
+    unmet, case = _name_unmet(criterion, criteria), "one_example_failed" if count == 1 else ""
+    return refuse("example_failed", case, unmet=unmet, failed=count, count=len(own))
 
 
 def _report(examples: Examples) -> Findings:
     passing, left_out = examples.select("passes"), examples.select("unused", "undecided", "withdrawn")
     staying = examples.select("stays")
-    shown = join_first([f"{each.criterion} {each.name}" for each in passing], most=MOST_EXAMPLES)
-    without = join_first([each.fact for each in left_out], most=_MOST_SHOWN, separator="; ")
-    kept = f"{format_count(len(staying), 'further example')} of what held before passed" if staying else ""
+    listed = tuple(each.clause for each in left_out)
+    kept = Clause("examples_kept", {"count": len(staying)})
     if not passing:
-        return note(f"Not examined: none of the further examples counts. {'; '.join(filter(None, (without, kept)))}")
-    more = f" Left out: {without}." if without else ""
-    more = f"{more} {kept[:1].upper()}{kept[1:]}." if kept else more
-    return note(f"Examined: {format_count(len(passing), 'further example')} passed ({shown}).{more}")
+        return note("examples", "none_counts", outcome="noted", listed=(*listed, *([kept] if staying else [])))
+    return note(
+        "examples",
+        "examined",
+        outcome="confirmed",
+        count=len(passing),
+        passed=tuple(f"{each.criterion} {each.name}" for each in passing),
+        left_out=Clause("left_out", {"listed": listed}) if listed else "",
+        kept=Clause("also_kept", {"kept": kept}) if staying else "",
+    )
 
 
 def format_doubt(
@@ -450,7 +464,7 @@ def format_doubt(
 ) -> str:
     """Return the question whether the failing examples are right, which the author of the change doubts."""
     failing = examples.select(*REFUTING)
-    results = "\n".join(f"{each.name} (cites {each.criterion}): {each.why}" for each in failing)
+    results = "\n".join(f"{each.name} (cites {each.criterion}): {explain(each.why)}" for each in failing)
     shown = examples.extract([each.name for each in failing])
     question = (
         "Answer for each example: would a reader who knows only the step, its criteria, the docstrings and the visible "
@@ -476,7 +490,7 @@ def apply_decisions(examples: Examples, answer: str) -> Examples:
     """Withdraw the failing examples that the answer names after `withdraw`. The others stay."""
     failing = {example.name for example in examples.select(*REFUTING)}
     decisions = {name: (word.lower(), why.strip()) for word, name, why in _DECISION.findall(answer)}
-    withdrawn: dict[str, tuple[Outcome, str]] = {
+    withdrawn: dict[str, Decision] = {
         name: ("withdrawn", why[:_MOST_WORDS])
         for name, (word, why) in decisions.items()
         if word == "withdraw" and name in failing

@@ -26,6 +26,7 @@ from cdd_agent.testrun.suite import Suite
 from cdd_agent.untrusted.python_source import PYTHON, decode, parse, with_deep_stack
 from cdd_agent.workspace.files import ConfinedFolder
 from pytest_tdd_agent.fingerprint import IGNORED_FOLDERS
+from pytest_tdd_agent.report import Clause
 
 Find: TypeAlias = Callable[[str], ast.Module | None]
 """Finds a module of the project by its dotted name; None: it belongs to a library."""
@@ -85,13 +86,13 @@ class Expected:
         """Whether one try is enough."""
         return any(self.files.values()) or any(place.is_exact for place in self.places)
 
-    def describe(self, source: str) -> str:
-        """Return the first alteration in words; ``source`` is that of the test file."""
+    def describe(self, source: str) -> Clause:
+        """Return the first alteration; ``source`` is that of the test file."""
         if not self.places:
-            return f"another content of {', '.join(self.files)}"
+            return Clause("other_content", {"files": tuple(self.files)})
         first = self.places[0]
         before = source.encode()[first.start : first.end].decode()
-        return f"line {first.line}: {first.values[0]} instead of {before}"
+        return Clause("other_expectation", {"line": first.line, "now": first.values[0], "before": before})
 
 
 @with_deep_stack
@@ -508,10 +509,10 @@ def check_expectations(request: CheckRequest, *, copy: Suite, runs: TimedRuns) -
         if not passing or certain:
             break
         texts = _alter_files(passing.values(), request.tests, copy=copy, attempt=attempt)
-        altered = Mutant(where="the expected values", how="changed", texts=texts)
+        altered = Mutant(where=Clause("expected_values"), how=Clause("values_changed"), texts=texts)
         report = run_mutant(copy, altered, tests=tuple(passing), runs=runs).report
         if report is None:
-            return note("Targets with other expected values did not end, so that proves nothing.")
+            return note("expectations", "expectations_did_not_end", outcome="noted")
         failing = set(list_test_functions(find_not_passing(request.targets, report)))
         passing = {target: found for target, found in passing.items() if target not in failing}
         exact = (target for target, (_, found) in passing.items() if found.is_exact)
@@ -519,11 +520,8 @@ def check_expectations(request: CheckRequest, *, copy: Suite, runs: TimedRuns) -
     if not certain:
         return Findings()
     file, expected = passing[certain[0]]
-    message = (
-        f"{certain[0]} passes even if it expects something else ({expected.describe(request.tests[file])}), so it "
-        "accepts whatever the product answers. Compute the answer from the arguments alone."
-    )
-    return refuse("expectation_ignored", message, nodeid=certain[0])
+    altered_place = expected.describe(request.tests[file])
+    return refuse("expectation_ignored", nodeid=certain[0], test=certain[0], altered=altered_place)
 
 
 def _alter_files(

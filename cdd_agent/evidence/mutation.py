@@ -18,8 +18,8 @@ from functools import partial
 from itertools import islice, zip_longest
 from typing import TypeAlias, TypeVar
 
-from cdd_agent.errors import CddError, join_first
-from cdd_agent.events import Emit, Notice, SuiteStarted
+from cdd_agent.errors import CddError
+from cdd_agent.events import Emit, SuiteStarted
 from cdd_agent.evidence.clean_copy import (
     Findings,
     ProductChange,
@@ -47,14 +47,14 @@ from cdd_agent.git.runner import GitError
 from cdd_agent.sandbox.supervised import end_runs
 from cdd_agent.testrun.suite import Suite, SuiteRun
 from cdd_agent.untrusted.python_source import PYTHON, ForeignModule, parse, parse_valid, split_lines, with_deep_stack
+from cdd_agent.work.finding import Check
+from cdd_agent.work.wording import explain
 from cdd_agent.workspace.files import ConfinedFolder
 from pytest_tdd_agent.comparison import find_unstable
-from pytest_tdd_agent.report import SuiteReport
+from pytest_tdd_agent.report import Clause, SuiteReport
 from pytest_tdd_agent.sources import encode_source
 
 MOST = 4
-ALL_RAISE = "all raise"
-"""The alteration that shows only whether a target runs the changed code."""
 _MOST_SHOWN = 40
 
 
@@ -62,17 +62,21 @@ _MOST_SHOWN = 40
 class Mutant:
     """An altered product."""
 
-    where: str
-    how: str
+    where: str | Clause
+    """The place, such as ``shop.py:12``, or several."""
+    how: Clause
     texts: Mapping[str, str]
     """Path, relative to the project -> altered source."""
-    functions: tuple[str, ...] = ()
-    """The functions that raise an exception with their name, if all do."""
+    functions: Mapping[str, str] = field(default_factory=dict)
+    """The functions that raise an exception with their name, if all do -> their places.
+
+    Such a mutant only shows whether a target runs the changed code.
+    """
 
     @property
-    def what(self) -> str:
+    def what(self) -> Clause:
         """The alteration with its location."""
-        return f"{self.where}: {self.how}"
+        return Clause("mutant", {"where": self.where, "how": self.how})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +128,7 @@ def build_mutants(changes: Sequence[ProductChange], *, most: int = MOST) -> Muta
 def build_raising_mutant(changes: Sequence[ProductChange], *, left_out: Collection[str] = ()) -> Mutant | None:
     """Let the changed functions raise an exception with their name and place. None if there are none."""
     texts: dict[str, str] = {}
-    names: list[str] = []
+    places: dict[str, str] = {}
     for change in changes:
         tree = parse(change.new) if is_python(change) else None
         tree = None if isinstance(tree, ForeignModule) else tree
@@ -139,9 +143,9 @@ def build_raising_mutant(changes: Sequence[ProductChange], *, left_out: Collecti
         text = _unparse(tree) if tree is not None and named.keys() - left_out else None
         if text is not None:
             texts[change.path] = text
-            names += [name for name in named if name not in left_out]
-    where = f"the changed functions of {join_first(tuple(texts), most=1)}"
-    return Mutant(where=where, how=ALL_RAISE, texts=texts, functions=tuple(names)) if texts else None
+            places |= {name: f"{change.path}:{named[name].lineno}" for name in named if name not in left_out}
+    where = Clause("changed_functions", {"files": tuple(texts)})
+    return Mutant(where=where, how=Clause("all_raise"), texts=texts, functions=places) if texts else None
 
 
 def _yields(node: ast.AST) -> bool:
@@ -158,16 +162,16 @@ def find_unnoticed_functions(
     """
     noticed: set[str] = set()
     while (mutant := build_raising_mutant(changes, left_out=noticed)) is not None:
-        names = join_first(mutant.functions, most=5)
         report = run(mutant).report
         failures = [case.failure for case in report.tests if case.failure is not None] if report is not None else []
         messages = "\n".join(failure.message for failure in failures)
         found = {name for name in mutant.functions if f"altered {name}" in messages}
         if not found and (report is None or find_not_passing(targets, report)):
-            why = "a run did not end" if report is None else "the tests fail in another way if they raise an exception"
-            return note(f"Not checked whether a test notices these changed functions: {names} ({why}).")
+            case = "raising_did_not_end" if report is None else "raising_fails_otherwise"
+            return note("mutants", case, places=tuple(mutant.functions.values()), named=tuple(mutant.functions))
         if not found:
-            return note(f"No test fails if these changed functions raise an exception: {names}.")
+            places, named = tuple(mutant.functions.values()), tuple(mutant.functions)
+            return note("mutants", "unnoticed", outcome="review", places=places, named=named)
         noticed |= found
     return Findings()
 
@@ -212,19 +216,19 @@ def _classify(node: ast.AST, touched: Collection[int], *, fixed: Collection[int]
     return kind if any(line in touched for line in list_lines(part)) else None
 
 
-def _alter(node: ast.AST) -> tuple[int, str]:
-    """Alter the node in place. Return its line and a description."""
+def _alter(node: ast.AST) -> tuple[int, Clause]:
+    """Alter the node in place. Return its line and what was altered."""
     match node:
         case ast.Return(value=ast.expr() as value) | ast.Yield(value=ast.expr() as value):
             node.value = _replace_value(value)
-            return node.lineno, f"return {_shorten(node.value)} instead of {_shorten(value)}"
+            return node.lineno, Clause("other_result", {"now": _shorten(node.value), "before": _shorten(value)})
         case ast.If(test=test) | ast.IfExp(test=test):
             node.test = ast.UnaryOp(op=ast.Not(), operand=test)
-            return node.lineno, f"the condition {_shorten(test)} is negated"
+            return node.lineno, Clause("negated", {"condition": _shorten(test)})
         case ast.Constant(value=value):
             before = _shorten(node)
             node.value = _replace_constant(value)
-            return node.lineno, f"{_shorten(node)} instead of {before}"
+            return node.lineno, Clause("other_value", {"now": _shorten(node), "before": before})
         case _:
             raise AssertionError(node)
 
@@ -325,12 +329,22 @@ SHORTEST_S = 1.0
 class TimeUp(CddError):
     """The time limit was reached."""
 
+    def __init__(self, purpose: str, limit_s: float) -> None:
+        """``purpose``: of the run for which no time was left."""
+        self.clause = Clause("time_up", {"purpose": purpose, "limit_s": float(limit_s)})
+        super().__init__(
+            explain(Clause("not_verified", {"why": self.clause})), hint="raise evidence_timeout_s in .cdd/config.yaml"
+        )
 
-def explain_unverified(error: TimeUp | GitError | OSError) -> str:
+
+def find_obstacle(error: TimeUp | GitError | OSError) -> Clause:
     """Return why an experiment could not be made."""
-    if isinstance(error, TimeUp):
-        return error.happened
-    return f"Not verified: cdd could not create a clean copy: {explain_failure(error)}."
+    return error.clause if isinstance(error, TimeUp) else Clause("no_clean_copy", {"why": explain_failure(error)})
+
+
+def report_unverified(check: Check, error: TimeUp | GitError | OSError) -> Findings:
+    """Return that a check could not be made."""
+    return note(check, "not_verified", why=find_obstacle(error))
 
 
 @dataclass(kw_only=True)
@@ -361,8 +375,8 @@ class TimedRuns:
     limit_s: float
     """For all copies and runs together. 0: no runs."""
     emit: Emit
-    noticed: str = ""
-    """The location of the alteration that made a target fail."""
+    noticed: Mutant | None = None
+    """The alteration that made a target fail."""
     part_s: float | None = None
     """The time at which these runs end, if they may use only a part."""
     spent: _Spent = field(default_factory=_Spent)
@@ -445,7 +459,7 @@ class TimedRuns:
         """
         left_s, quickest_s = self.left_s, self.spent.quickest_s
         if left_s < SHORTEST_S or self.spent.is_stopped:
-            raise self._time_up(purpose)
+            raise TimeUp(purpose, self.limit_s)
         with self._alone:
             self.emit(SuiteStarted(purpose=purpose, targets=tests, framework=suite.conventions.framework))
             self.spent.count += 1
@@ -455,23 +469,15 @@ class TimedRuns:
         run = suite.with_timeout(min(suite.timeout_s, left_s, patience_s)).run(tests)
         self.use(time.monotonic() - began)
         if run.report is None and self.left_s <= 0:
-            raise self._time_up(purpose)
+            raise TimeUp(purpose, self.limit_s)
         if is_usual:
             self.spent.quickest_s = min(run.duration_s, quickest_s or run.duration_s)
         return run
 
-    def report_unverified(self, error: TimeUp | GitError | OSError) -> None:
-        """Tell why an experiment could not be made."""
-        self.emit(Notice(text=explain_unverified(error)))
-
-    def _time_up(self, purpose: str) -> TimeUp:
-        setting = "evidence_timeout_s in .cdd/config.yaml"
-        happened = f"Not verified: the time for checks ended before {purpose} ({self.limit_s:g} s, {setting})."
-        return TimeUp(happened, hint=f"raise {setting}")
-
 
 def run_mutant(copy: Suite, mutant: Mutant, *, tests: tuple[str, ...], runs: TimedRuns) -> SuiteRun:
     """Run tests with the mutant's sources on disk, where processes that the tests start see them too."""
+    purpose = explain(Clause("purpose_altered", {"where": mutant.where}))
     # Tests have run in this folder and may have left links that lead out of it.
     files = ConfinedFolder(copy.root)
     originals = {path: files.read(path) for path in mutant.texts}
@@ -479,26 +485,30 @@ def run_mutant(copy: Suite, mutant: Mutant, *, tests: tuple[str, ...], runs: Tim
         for path, text in mutant.texts.items():
             is_source = path.endswith(PYTHON)
             files.write(path, encode_source(text) if is_source else text.encode("utf-8", "surrogateescape"))
-        return runs.run(copy, f"targets with {mutant.where} altered", tests=tests, is_altered=True)
+        return runs.run(copy, purpose, tests=tests, is_altered=True)
     finally:
         for path, content in originals.items():
             files.write(path, content)
 
 
-def find_changing_ids(lost: Sequence[str], *, before: SuiteReport, tree: str, runs: TimedRuns) -> tuple[str, ...]:
-    """Return the functions of ``lost`` whose node ids differ from ``before`` although the same ``tree`` runs again."""
+def find_changing_ids(
+    lost: Sequence[str], *, before: SuiteReport, tree: str, runs: TimedRuns
+) -> tuple[tuple[str, ...], Findings]:
+    """Return the functions of ``lost`` whose node ids differ from ``before`` although the same ``tree`` runs again.
+
+    A finding says so if that could not be tried.
+    """
     functions = list_test_functions(lost)
     try:
         with runs.copy(green=tree, red=tree) as copy:
             again = runs.run(copy, "targets again without the change", tests=functions).report
     except (TimeUp, GitError, OSError) as error:
-        runs.report_unverified(error)
-        return ()
-    return () if again is None else tuple(each for each in find_unstable(again, before) if each in functions)
+        return (), report_unverified("run", error)
+    changing = () if again is None else tuple(each for each in find_unstable(again, before) if each in functions)
+    return changing, Findings()
 
 
 MOST_CHARACTERIZED = 5
-_CALL = "Call the code that the step is about."
 
 
 def judge_covered_tests(targets: tuple[str, ...], sources: Sequence[str], *, tree: str, runs: TimedRuns) -> Findings:
@@ -510,7 +520,7 @@ def judge_covered_tests(targets: tuple[str, ...], sources: Sequence[str], *, tre
     """
     project = find_layout(runs.repository, runs.suite).project
     texts = read_sources(runs.repository, project=project, tree=tree, paths=sources)
-    shown = join_first(sources, most=2) or "the code"
+    shown = tuple(sources) or (Clause("the_code"),)
     if runs.suite.conventions.is_python:
         functions = list_test_functions(targets)
         tests = read_sources(runs.repository, project=project, tree=tree, paths=targets)
@@ -521,32 +531,24 @@ def judge_covered_tests(targets: tuple[str, ...], sources: Sequence[str], *, tre
             if path.endswith(PYTHON) and path in texts
         ]
         mutants = build_mutants(changes, most=MOST_CHARACTERIZED).chosen
-        chosen = [mutant for mutant in mutants if mutant.how != ALL_RAISE] or list(mutants)
+        chosen = [mutant for mutant in mutants if not mutant.functions] or list(mutants)
     else:
         # A file that cannot be loaded has no tests that could be named.
         functions = tuple(dict.fromkeys(target.partition("::")[0] for target in targets))
-        chosen = [Mutant(where=path, how="has no content", texts={path: ""}) for path in texts]
+        chosen = [Mutant(where=path, how=Clause("no_content"), texts={path: ""}) for path in texts]
     if not targets or not chosen:
-        return refuse(
-            "vacuous_test", f"The new test passes already, without any code in {shown}, and is removed. {_CALL}"
-        )
-    kept = "The new test passes already and is kept."
+        return refuse("vacuous_test", "covered_without_code", sources=shown)
     try:
         with runs.copy(green=tree, red=tree) as copy:
             outcome = try_mutants(chosen, run=partial(run_mutant, copy, tests=functions, runs=runs), targets=targets)
     except (TimeUp, GitError, OSError) as error:
-        return note(f"{kept} {explain_unverified(error)}")
+        return note("mutants", "covered_not_tried", why=find_obstacle(error))
     if outcome.noticed is None and outcome.all_ended:
-        tried = "; ".join(mutant.what for mutant in chosen)
-        why = (
-            f"The new test passes already, even when the code is altered ({tried}), and is removed. Assert a value "
-            "that the code computes."
-        )
-        return refuse("vacuous_test", why)
+        return refuse("vacuous_test", "covered_when_altered", tried=tuple(mutant.what for mutant in chosen))
     if outcome.noticed is None:
-        return note(f"{kept} Not verified: a run with altered code did not end.")
+        return note("mutants", "covered_did_not_end")
     if not runs.suite.conventions.is_python:
-        return note(f"{kept} It needs {shown}. Not verified: cdd cannot alter single results with this framework.")
+        return note("mutants", "covered_as_a_whole", sources=shown)
     return Findings()
 
 

@@ -22,7 +22,6 @@ from pathlib import Path
 
 import msgspec
 
-from cdd_agent.errors import format_count, join_first
 from cdd_agent.evidence.changed_code import find_changed_code, list_watched, read_product, select_tests, select_users
 from cdd_agent.evidence.clean_copy import COMPILED, CheckRequest, Findings, list_test_functions, locate, note, refuse
 from cdd_agent.evidence.differential import (
@@ -52,6 +51,7 @@ from cdd_agent.untrusted.paths import is_environment
 from cdd_agent.untrusted.python_source import parse, with_deep_stack
 from cdd_agent.workspace.files import ConfinedFolder
 from pytest_tdd_agent.fingerprint import PACKAGES_FOLDERS
+from pytest_tdd_agent.report import Clause, Part
 
 _SECONDS = 4.0
 """For the tests that are recorded; each run answers for half of it."""
@@ -73,8 +73,8 @@ class Outside:
     """The result of the comparison."""
 
     findings: Findings = field(default_factory=Findings)
-    compared: str = ""
-    """The number of calls that have the same results, and their functions. Empty if there are none."""
+    compared: Findings = field(default_factory=Findings)
+    """The calls that have the same results."""
     changes: Findings = field(default_factory=Findings)
     """What else the change changes."""
 
@@ -149,7 +149,7 @@ def compare_outside(
     try:
         found = comparison.compare()
     except NotComparedError as error:
-        found = Outside(findings=note(f"Not compared with a plain Python process: {error.happened}."))
+        found = Outside(findings=note("outside", "no_plain_process", why=error.clause))
     if trees is None or found.findings.reasons:
         return found
     return replace(found, changes=list_changed_behavior(trees, runs=runs, recorded=comparison.recorded))
@@ -172,7 +172,7 @@ class _Comparison:
         try:
             recording = msgspec.json.decode(answered.task, type=TargetCalls)
         except msgspec.DecodeError as error:
-            raise NotComparedError(f"the calls cannot be read: {error}", hint="") from error
+            raise NotComparedError("unreadable_calls", error=str(error)) from error
         in_tests = read_answers(answered.lines, recording)
         paths = {change.path for change in self.request.changes}
         recording.modules = {name: path for name, path in recording.modules.items() if path in paths}
@@ -199,8 +199,15 @@ class _Comparison:
             if counting:
                 call = min(counting, key=lambda index: (len(in_tests.shown[index]), index))
                 place = self._locate(recording.calls[call].module, recording.calls[call].name, recording=recording)
-                what = f"{in_tests.shown[call]} of {place}"
-                return Outside(findings=_refuse_call(what, in_tests=in_tests.texts[call], plain=plain.texts[call]))
+                findings = refuse(
+                    "only_under_test",
+                    "differs_outside",
+                    call=in_tests.shown[call],
+                    place=place,
+                    in_tests=in_tests.texts[call],
+                    plain=plain.texts[call],
+                )
+                return Outside(findings=findings)
         alike = {index: plain.texts[index] for index in both if index not in differing}
         shown = {**plain.shown, **in_tests.shown}
         memorized = find_memorized(recording, alike, further=plain.further, shown=shown)
@@ -208,8 +215,11 @@ class _Comparison:
         if memorized is not None:
             place = self._locate(memorized.module, memorized.name, recording=recording)
             findings = self._judge_memorized(memorized, place=place)
-        names = join_first(tuple(dict.fromkeys(recording.calls[index].name for index in alike)), most=_MOST_SHOWN)
-        return Outside(findings=findings, compared=f"{format_count(len(alike), 'call')} of {names}" if alike else "")
+        if not alike:
+            return Outside(findings=findings)
+        names = tuple(dict.fromkeys(recording.calls[index].name for index in alike))
+        compared = note("outside", "same_outside", outcome="confirmed", functions=names, calls=len(alike))
+        return Outside(findings=findings, compared=compared)
 
     def _record(self, tests: tuple[str, ...]) -> Answered:
         """Record the calls of the targets, and with them those for the comparison with the code before."""
@@ -269,9 +279,9 @@ class _Comparison:
                 lines = ConfinedFolder(run).read("answers.jsonl", _MOST_BYTES).splitlines()
                 answers = [msgspec.json.decode(line, type=tuple[int, str, str]) for line in lines]
             except (OSError, ValueError, msgspec.DecodeError) as error:
-                raise NotComparedError(f"it left no answers: {error}", hint="") from error
+                raise NotComparedError("left_no_answers", error=str(error)) from error
         if not answers or answers[-1][0] != -1:
-            raise NotComparedError(f"it ended early: {join_first(ended.output.splitlines()[-1:], most=1)}", hint="")
+            raise NotComparedError("process_ended_early", output=tuple(ended.output.splitlines()[-1:]))
         return read_answers(answers, recording)
 
     def _copy_files(self, root: Path, *, tests: Path | None) -> None:
@@ -315,17 +325,14 @@ class _Comparison:
         sources = (*(change.old or "" for change in self.request.changes), *self.request.tests.values())
         prose = " ".join([self.request.stated, *(each for text in sources for each in list_prose(text))])
         is_stated = all(re.search(rf"(?<!\w){re.escape(value)}(?!\w)", prose) for value in memorized.values)
-        message = (
-            f"{memorized.name} of {place} knows only the tests' calls: {memorized.example}, but all "
-            f"{memorized.count} similar calls have the same answer ({memorized.further}). "
-        )
+        parts: dict[str, Part] = {"function": memorized.name, "place": place, "count": memorized.count}
+        parts |= {"example": memorized.example, "further": memorized.further}
+        found = Clause("memorized", parts)
         if is_stated:
-            return note(f"{message}The step states these values. Check that it means only them.")
+            return note("outside", "memorized_stated", outcome="review", found=found)
         if memorized.may_be_complete:
-            return note(f"{message}Check that no other values exist.")
-        error = "raise an error that says so for all others, or " if memorized.are_names else ""
-        advice = f"If only these values exist, {error}state them in the step or in a docstring."
-        return refuse("examples_only", f"{message}Compute the answer from the arguments. {advice}")
+            return note("outside", "memorized_complete", outcome="review", found=found)
+        return refuse("examples_only", "memorized_names" if memorized.are_names else "", found=found)
 
     def _find_import(self, plain: StableAnswers, *, recording: TargetCalls) -> Findings | None:
         """Return a refusal if a module of the product cannot be imported without one of the tests."""
@@ -334,12 +341,8 @@ class _Comparison:
                 path = recording.modules[module]
                 lines = [text for change in self.request.changes if change.path == path for text in [change.new or ""]]
                 at = [number for text in lines for number in _find_imports(text, lacking)]
-                message = (
-                    f"{path}{f':{at[0]}' if at else ''} imports {lacking}, which belongs to the tests, so it "
-                    "cannot be used without them. "
-                    "Implement the behavior in the product."
-                )
-                return refuse("only_under_test", message)
+                place = f"{path}:{at[0]}" if at else path
+                return refuse("only_under_test", "imports_tests", place=place, module=lacking)
         return None
 
     def _is_of_tests(self, module: str, recording: TargetCalls) -> bool:
@@ -489,23 +492,12 @@ def _classify(shown: str, text: str) -> Set[str]:
     return {text, *([_ECHO] if is_echo else [])}
 
 
-def _refuse_call(call: str, *, in_tests: str, plain: str) -> Findings:
-    message = (
-        f"{call} {in_tests} in a test run, and {plain} in a plain Python process: without pytest, without the "
-        "tests, in another folder, with older files. Remove what makes the result depend on being tested."
-    )
-    return refuse("only_under_test", message)
-
-
 def _is_unfit(text: str) -> bool:
     """Return whether an answer shows nothing.
 
     A slow call may end in one process and not in another. A very long answer is about objects of the whole process.
     """
     return text == MISSING or text.startswith((UNFIT, UNREADABLE, ENDLESS)) or len(text) > MOST_TEXT
-
-
-_UNVERIFIED = "Not verified: "
 
 
 def check_origins(origins: Mapping[str, str], request: CheckRequest, *, copy: Suite, runs: TimedRuns) -> Findings:
@@ -525,16 +517,14 @@ def check_origins(origins: Mapping[str, str], request: CheckRequest, *, copy: Su
         names = list_modules((change.path,))
         helper = _find_helper(names, request, copy=copy) if change.old is None else None
         if helper is not None and own.get(helper) == str(copy.root / change.path):
-            message = f"The tests import {change.path} in place of {helper}.py of the tests. Rename it."
-            return refuse("shadows_tests", message)
+            return refuse("shadows_tests", path=change.path, helper=helper)
         if not any(name in own for name in names):
             elsewhere |= {name: origins[name] for name in names if name in origins}
     if elsewhere:
-        shown = [f"{name} was loaded from {path}" for name, path in sorted(elsewhere.items())]
-        listed = join_first(shown, most=_MOST_SHOWN, separator="; ")
-        return note(f"{_UNVERIFIED}{listed}, not from the clean copy.")
-    compiled = [name for name, path in own.items() if path.endswith(COMPILED) and _is_of(path, [top])]
-    return note(f"Compiled part not verified: {join_first(compiled, most=_MOST_SHOWN)}.") if compiled else Findings()
+        found = [Clause("loaded_from", {"module": name, "path": path}) for name, path in sorted(elsewhere.items())]
+        return note("clean_copy", "loaded_elsewhere", found=tuple(found))
+    compiled = tuple(name for name, path in own.items() if path.endswith(COMPILED) and _is_of(path, [top]))
+    return note("clean_copy", "compiled", modules=compiled) if compiled else Findings()
 
 
 def warn_of_origins(origins: Mapping[str, str], root: Path) -> tuple[str, ...]:
@@ -561,11 +551,6 @@ def _find_helper(names: Iterable[str], request: CheckRequest, *, copy: Suite) ->
         if any(copy.conventions.is_test(file.relative_to(copy.root).as_posix()) for file in files):
             return name
     return None
-
-
-def is_unloaded(notice: str) -> bool:
-    """Return whether a notice says that a module was loaded from elsewhere."""
-    return notice.startswith(_UNVERIFIED)
 
 
 def _is_below(path: str, folder: Path) -> bool:

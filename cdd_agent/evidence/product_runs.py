@@ -8,8 +8,8 @@ import ast
 import secrets
 from collections.abc import Sequence
 
-from cdd_agent.evidence.clean_copy import list_test_functions
-from cdd_agent.evidence.mutation import TimedRuns, TimeUp
+from cdd_agent.evidence.clean_copy import Findings, list_test_functions
+from cdd_agent.evidence.mutation import TimedRuns, TimeUp, report_unverified
 from cdd_agent.evidence.source import list_functions
 from cdd_agent.git.runner import GitError
 from cdd_agent.storage import read_ordinary
@@ -34,8 +34,11 @@ _cdd_trace()
 """
 
 
-def find_tests_of_product(nodeids: Sequence[str], *, tree: str, runs: TimedRuns) -> frozenset[str]:
-    """Return those of the tests that run code of the product before their teardown; none if the run fails."""
+def find_tests_of_product(nodeids: Sequence[str], *, tree: str, runs: TimedRuns) -> tuple[frozenset[str], Findings]:
+    """Return those of the tests that run code of the product before their teardown; none if the run fails.
+
+    A finding says so if that could not be tried.
+    """
     try:
         with runs.copy(green=tree, red=tree) as copy:
             log = copy.root / f".cdd-{secrets.token_hex(8)}"
@@ -43,10 +46,9 @@ def find_tests_of_product(nodeids: Sequence[str], *, tree: str, runs: TimedRuns)
             runs.run(copy, "new tests, to see if they run the product", tests=list_test_functions(nodeids))
             lines = read_ordinary(log, limit_bytes=_MOST_BYTES).decode("utf-8", "surrogateescape").splitlines()
     except (TimeUp, GitError, OSError) as error:
-        runs.report_unverified(error)
-        return frozenset()
+        return frozenset(), report_unverified("product_runs", error)
     found = {test for test, _, phase in (line.rpartition(" ") for line in lines) if phase != "(teardown)"}
-    return frozenset(nodeids) & found
+    return frozenset(nodeids) & found, Findings()
 
 
 def _add_traces(copy: Suite, *, log: str) -> None:

@@ -15,8 +15,6 @@ from cdd_agent.untrusted.python_source import PYTHON, decode, explain_unreadable
 from cdd_agent.untrusted.text import format_line
 from pytest_tdd_agent.sources import UnreadableSource, find_encoding
 
-_ADVICE = "Write it in UTF-8, as plain code that cdd and reviewers can read."
-
 
 def check_request(request: CheckRequest, *, runs: TimedRuns) -> Findings:
     """Return what of a change and of the tests for it cannot be read."""
@@ -26,7 +24,7 @@ def check_request(request: CheckRequest, *, runs: TimedRuns) -> Findings:
     learn_syntax(map(decode, filter(None, tests.values())), suite=runs.suite)
     for path, content in tests.items():
         if why := explain_unreadable(content or b""):
-            findings += note(f"Not verified: {path} could not be read: {why}.")
+            findings += note("readable", "unread", path=path, why=why)
     return findings
 
 
@@ -44,7 +42,7 @@ def check_sources(paths: Collection[str], *, before: str, after: str, runs: Time
     find_error = make_syntax_check(runs.suite)
     for path, content in new.items():
         if content is None and (path not in old or old[path] is not None):
-            findings += refuse("unreadable_source", f"{path} is a link that leads out of the repository. {_ADVICE}")
+            findings += refuse("unreadable_source", "link_leads_out", path=path)
         elif content is not None and content != old.get(path):
             findings += judge_source(path, before=old.get(path), after=content, find_error=find_error)
     return findings
@@ -59,19 +57,18 @@ def judge_source(
     """
     was, why = explain_unreadable(before or b""), explain_unreadable(after)
     if why and was:
-        return note(f"Not verified: {path} could not be read: {why}.")
+        return note("readable", "unread", path=path, why=why)
     if why:
-        return refuse("unreadable_source", f"{path} cannot be read: {why}. {_ADVICE}")
+        return refuse("unreadable_source", path=path, why=why)
     if parse(decode(after)) is None:
         error = find_error(after)
         if error is None:
-            return note(f"Not verified: {path} could not be read: only the project's Python can parse it.")
+            return note("readable", "unread_foreign", path=path)
         if before is not None and not was and _has_code(before):
-            message = f"{path} is not valid Python any more, {format_line(error)}. {_ADVICE}"
-            return refuse("unreadable_source", message)
+            return refuse("unreadable_source", "not_python", path=path, error=format_line(error))
     encoding = find_encoding(after)
     if not encoding.startswith("utf-8") and encoding != _find_encoding(before or b""):
-        return note(f"To review in the change: {path} declares the encoding {encoding}; diffs show it as UTF-8.")
+        return note("readable", "encoding", outcome="review", path=path, encoding=encoding)
     return Findings()
 
 

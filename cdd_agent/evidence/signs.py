@@ -10,14 +10,13 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-from cdd_agent.errors import join_first
 from cdd_agent.evidence.clean_copy import CheckRequest, Findings, is_python, note
 from cdd_agent.evidence.source import Function, find_changed_lines, find_docstrings, read_imports, resolve_name
 from cdd_agent.untrusted.python_source import parse, with_deep_stack
-from pytest_tdd_agent.report import Reason
+from pytest_tdd_agent.report import Clause, Reason
 
 _TOOLS = frozenset({"pytest", "_pytest", "pluggy", "unittest", "pytest_tdd_agent", "xdist"})
-_FRAMES, _TRACE, _END = "looks at the code that calls it", "traces the process", "ends the process at once"
+_FRAMES, _TRACE, _END = "looks_at_callers", "traces", "ends_process"
 _USES = {
     **dict.fromkeys(("sys._getframe", "sys._current_frames", "inspect.stack", "inspect.currentframe"), _FRAMES),
     **dict.fromkeys(("traceback.extract_stack", "traceback.walk_stack", "gc.get_objects", "gc.get_referrers"), _FRAMES),
@@ -26,16 +25,14 @@ _USES = {
 }
 _FRAME_ATTRIBUTES = frozenset({"f_back", "f_locals", "tb_frame", "gi_frame", "cr_frame"})
 _TEXTS = (
-    (re.compile(r"\A(_?pytest|pluggy|unittest|xdist)(\.\w+)*\Z"), "names a test tool"),
-    (re.compile(r"\APYTEST_\w+\Z"), "asks whether a test is running"),
-    (re.compile(r"/(proc/self|dev)/fd\b"), "reaches the open files of the process"),
-    (re.compile(r"(^|/)tests?/|(^|/)test_\w+\.py$|(^|/)conftest\.py$"), "names a file of the tests"),
+    (re.compile(r"\A(_?pytest|pluggy|unittest|xdist)(\.\w+)*\Z"), "names_tool"),
+    (re.compile(r"\APYTEST_\w+\Z"), "asks_for_test"),
+    (re.compile(r"/(proc/self|dev)/fd\b"), "reaches_files"),
+    (re.compile(r"(^|/)tests?/|(^|/)test_\w+\.py$|(^|/)conftest\.py$"), "names_test_file"),
 )
 _REPORT = re.compile(r"tdd[-_]agent", re.IGNORECASE)
 _TRIVIAL = (None, True, False, Ellipsis, 0, 1, -1, 2, 10, 100)
 _FEWEST_IN_LIST = 3
-_MOST_SHOWN = 3
-_INSTEAD = "Leave test tools and reports alone; make the product itself do what the tests expect."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,20 +41,26 @@ class Sign:
 
     path: str
     line: int
-    what: str
+    what: Clause
     is_tampering: bool = False
     """Whether it alone closes the gate."""
 
-    def __str__(self) -> str:
-        """Say where it is, and what."""
-        return f"{self.path}:{self.line} {self.what}"
+    @property
+    def place(self) -> str:
+        """The line, such as ``shop.py:12``."""
+        return f"{self.path}:{self.line}"
+
+    @property
+    def clause(self) -> Clause:
+        """The place, and what is there."""
+        return Clause("sign", {"place": self.place, "what": self.what})
 
 
 @with_deep_stack
 def find_signs(request: CheckRequest) -> tuple[Sign, ...]:
     """Return the signs on the lines that the change adds, except kinds that the product had before."""
     found: list[Sign] = []
-    known: set[str] | None = None
+    known: set[Clause] | None = None
     examples = [example for source in request.tests.values() for example in _list_examples(parse(source))]
     for change in filter(is_python, request.changes):
         new = change.new or ""
@@ -74,10 +77,14 @@ def find_signs(request: CheckRequest) -> tuple[Sign, ...]:
 def judge_signs(signs: Iterable[Sign]) -> Findings:
     """Refuse tampering, and tell the other signs."""
     tampering = [sign for sign in signs if sign.is_tampering]
-    others = tuple(str(sign) for sign in signs if not sign.is_tampering)
-    reasons = tuple(Reason(code="suspicious_code", nodeid=None, message=f"{sign}. {_INSTEAD}") for sign in tampering)
-    shown = join_first(others, most=_MOST_SHOWN, separator="; ")
-    return Findings(reasons=reasons) + (note(f"To review in the change: {shown}.") if others else Findings())
+    others = [sign for sign in signs if not sign.is_tampering]
+    findings = Findings(
+        reasons=tuple(Reason(code="suspicious_code", nodeid=None, parts={"sign": sign.clause}) for sign in tampering)
+    )
+    if others:
+        places, shown = tuple(sign.place for sign in others), tuple(sign.clause for sign in others)
+        findings += note("signs", "signs", outcome="review", places=places, signs=shown)
+    return findings
 
 
 def _find_in(path: str, text: str) -> Iterator[Sign]:
@@ -86,21 +93,22 @@ def _find_in(path: str, text: str) -> Iterator[Sign]:
         return
     names, prose = read_imports(tree), find_docstrings(tree)
     for line, unused in _list_unused(tree):
-        yield Sign(path=path, line=line, what=f"does not use its parameter {unused}")
+        yield Sign(path=path, line=line, what=Clause("unused_parameter", {"name": unused}))
     for node in ast.walk(tree):
         line = getattr(node, "lineno", 0)
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose:
             if _REPORT.search(node.value):
-                yield Sign(path=path, line=line, what="names the report of the tests", is_tampering=True)
-            yield from (Sign(path=path, line=line, what=what) for kind, what in _TEXTS if kind.search(node.value))
+                yield Sign(path=path, line=line, what=Clause("names_report"), is_tampering=True)
+            found = (what for kind, what in _TEXTS if kind.search(node.value))
+            yield from (Sign(path=path, line=line, what=Clause(what)) for what in found)
         elif any(_is_of_tool(owner, names) for owner in _find_owners(node, names)):
-            yield Sign(path=path, line=line, what="changes a test tool", is_tampering=True)
+            yield Sign(path=path, line=line, what=Clause("changes_tool"), is_tampering=True)
         elif isinstance(node, (ast.Import, ast.ImportFrom)) and _imports_tool(node):
-            yield Sign(path=path, line=line, what="imports a test tool")
+            yield Sign(path=path, line=line, what=Clause("imports_tool"))
         elif isinstance(node, (ast.Name, ast.Attribute)) and (what := _USES.get(resolve_name(node, names))):
-            yield Sign(path=path, line=line, what=what)
+            yield Sign(path=path, line=line, what=Clause(what))
         elif isinstance(node, ast.Attribute) and node.attr in _FRAME_ATTRIBUTES:
-            yield Sign(path=path, line=line, what=_FRAMES)
+            yield Sign(path=path, line=line, what=Clause(_FRAMES))
 
 
 def _list_unused(tree: ast.Module) -> Iterator[tuple[int, str]]:
@@ -168,9 +176,8 @@ def _find_repeated(
     known = (each for each in examples if not all(str(ast.literal_eval(value)).strip() in stated for value in each))
     example = next((each for each in known if each <= values.keys()), None)
     if example is not None:
-        shown = join_first(tuple(sorted(example)), most=_MOST_SHOWN)
         first = min(values[value] for value in example)
-        yield Sign(path=path, line=first, what=f"repeats an example of the tests ({shown})")
+        yield Sign(path=path, line=first, what=Clause("repeats_example", {"values": tuple(sorted(example))}))
 
 
 def _list_examples(tree: ast.Module | None) -> Iterator[frozenset[str]]:

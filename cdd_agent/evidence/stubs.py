@@ -14,11 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from cdd_agent.errors import format_count, join_first
-from cdd_agent.events import Notice
 from cdd_agent.evidence.assertions import fail_when_asserting, find_awaited_names
-from cdd_agent.evidence.clean_copy import Findings, explain_failure, list_test_functions, note, refuse
-from cdd_agent.evidence.mutation import TimedRuns, TimeUp
+from cdd_agent.evidence.clean_copy import Findings, list_test_functions, note, refuse
+from cdd_agent.evidence.mutation import TimedRuns, TimeUp, find_obstacle, report_unverified
 from cdd_agent.evidence.source import (
     list_definitions,
     list_functions,
@@ -31,10 +29,11 @@ from cdd_agent.git.runner import GitError
 from cdd_agent.testrun.inside import inert
 from cdd_agent.testrun.suite import Suite, list_modules
 from cdd_agent.untrusted.python_source import decode, parse, with_deep_stack
+from cdd_agent.work.finding import Finding
 from cdd_agent.workspace.files import ConfinedFolder
 from pytest_tdd_agent.comparison import is_inside, strip_parameters
 from pytest_tdd_agent.failure import BEHAVIORAL, STRUCTURAL, find_effective_kind
-from pytest_tdd_agent.report import Case, Failure, SuiteReport, list_failing
+from pytest_tdd_agent.report import Case, Clause, Failure, SuiteReport, list_failing
 from pytest_tdd_agent.sources import encode_source
 
 Read: TypeAlias = Callable[[str], str | None]
@@ -52,9 +51,9 @@ class Gap:
     """The name in the module, dotted inside a class. Empty: the module itself is missing."""
 
     @property
-    def what(self) -> str:
-        """The gap in words."""
-        return f"{self.name} in {self.path}" if self.name else self.path
+    def what(self) -> str | Clause:
+        """The name and the module, or the module."""
+        return Clause("name_in_module", {"name": self.name, "path": self.path}) if self.name else self.path
 
 
 def find_gap(failure: Failure, *, sources: Sequence[str], read: Read) -> Gap | None:
@@ -253,7 +252,6 @@ def add_stubs(text: str | None, names: Iterable[str], *, stubs: Stubs, later: Co
 
 
 ROUNDS = 5
-_MOST_SHOWN = 3
 _MOST_TYPES = 2
 _MOST_ANSWERS = 6
 _WORD = "cdd-wrong"
@@ -355,7 +353,7 @@ def _parse_tests(new: NewTests, *, read: Read) -> list[ast.Module]:
 def check_new_tests(new: NewTests, *, runs: TimedRuns) -> Findings:
     """Refuse new tests that all pass with stubs. Return a notice if this could not be checked.
 
-    An event says so if they fail there. Usually one run is enough, because some test fails with the stubs. Only Python
+    A finding says so if they fail there. Usually one run is enough, because some test fails with the stubs. Only Python
     projects are checked. Work tree, index and history stay unchanged.
     """
     if not runs.suite.conventions.is_python or not runs.limit_s:
@@ -371,13 +369,10 @@ def check_new_tests(new: NewTests, *, runs: TimedRuns) -> Findings:
             findings = findings if findings.reasons else check.judge_empty_results() or findings
             check.restore()
     except TimeUp as error:
-        return note(error.happened)
+        return report_unverified("stubs", error)
     except (GitError, OSError) as error:
-        return _undecided(f"cdd could not create a clean copy: {explain_failure(error)}")
-    if findings == Findings():
-        cost = f"{format_count(runs.spent.count, 'run')}, {runs.spent.used_s:.1f} s"
-        runs.emit(Notice(text=f"Checked with a stub of {check.shown_gaps}: a new test fails there too ({cost})."))
-    return findings
+        return _undecided(find_obstacle(error))
+    return findings if findings != Findings() else Findings(notices=(check.confirm(),))
 
 
 @dataclass(kw_only=True)
@@ -392,9 +387,20 @@ class _StubCheck:
     """Module with stubs -> its text without them. None: it did not exist."""
 
     @property
-    def shown_gaps(self) -> str:
+    def shown_gaps(self) -> tuple[str | Clause, ...]:
         """The names of the stubs."""
-        return join_first([gap.what for gap in sorted(self.gaps)], most=_MOST_SHOWN)
+        return tuple(gap.what for gap in sorted(self.gaps))
+
+    def confirm(self) -> Finding:
+        """Return what the runs have shown, and what they took."""
+        return Finding(
+            check="stubs",
+            outcome="confirmed",
+            case="fails_with_stubs",
+            runs=self.runs.spent.count,
+            seconds=round(self.runs.spent.used_s, 1),
+            parts={"gaps": self.shown_gaps},
+        )
 
     def run(self) -> Findings:
         """Add stubs and run the tests until they pass, fail otherwise, or no stub is left to add."""
@@ -405,17 +411,17 @@ class _StubCheck:
         for _ in range(ROUNDS):
             obstacle = self._add_gaps(failures)
             if obstacle is not None:
-                return _undecided(f"cdd cannot create a stub of {obstacle}")
+                return _undecided(Clause("no_stub", {"name": obstacle}))
             report = self._run_tests(answers[0])
             if report is None:
-                return _undecided("a run with stubs did not end")
+                return _undecided(Clause("stubs_did_not_end"))
             failures = self._find_failures(report)
             if not _are_structural(failures):
                 is_usable = not failures or _has_judgment(failures)
                 return (
                     self._judge_types(of_types, failures) if of_types and is_usable else self._judge(answers, failures)
                 )
-        return _undecided(f"more names are missing than {ROUNDS} runs show")
+        return _undecided(Clause("many_gaps", {"rounds": ROUNDS}))
 
     def judge_empty_results(self) -> Findings | None:
         """Refuse tests that run no assertion if all results are empty. Return None for others."""
@@ -443,12 +449,8 @@ class _StubCheck:
         finally:
             for path, text in texts.items():
                 files.write(path, encode_source(text))
-        message = (
-            f"{join_first(listed, most=_MOST_SHOWN)} runs no assertion if a stub of {self.shown_gaps} returns empty "
-            "results, so code that returns nothing would pass. Assert outside of loops and conditions too, such as "
-            "how many items there are."
-        )
-        return refuse("vacuous_test", message, nodeid=listed[0])
+        tests = tuple(listed)
+        return refuse("vacuous_test", "asserts_nothing", nodeid=tests[0], tests=tests, gaps=self.shown_gaps)
 
     def _is_harmless(self, name: str) -> bool:
         """Return whether an imported name belongs to the standard library or to the product."""
@@ -473,13 +475,13 @@ class _StubCheck:
             if text is not None:
                 files.write(path, encode_source(text))
 
-    def _add_gaps(self, failures: Sequence[Failure | None]) -> str | None:
+    def _add_gaps(self, failures: Sequence[Failure | None]) -> str | Clause | None:
         """Add the gaps behind ``failures``, or return a missing name that no new stub can provide."""
         gaps = set()
         for failure in filter(None, failures):
             gap = find_gap(failure, sources=self.new.sources, read=self._read)
             if gap is None or gap in self.gaps:
-                return failure.missing_name or f"the function that is not implemented in {failure.path}"
+                return failure.missing_name or Clause("unimplemented", {"path": failure.path or ""})
             gaps.add(gap)
         self.gaps |= gaps
         return None
@@ -512,8 +514,8 @@ class _StubCheck:
 
         ``failures`` are those with the first answer.
         """
-        tried = f", whether it answers {' or '.join(repr(stubs.answer[0]) for stubs in answers)}"
-        what, others = (" that does nothing", (Stubs(),)) if failures else (tried, answers[1:])
+        tried = Clause("stub_answers", {"answers": " or ".join(repr(stubs.answer[0]) for stubs in answers)})
+        what, others = (Clause("stub_is_idle"), (Stubs(),)) if failures else (tried, answers[1:])
         names: list[str] = []
         for stubs in (*others, Stubs(answer=(None,)), Stubs(truth=True)):
             # A test that cannot use an answer of some type judges nothing by that.
@@ -521,7 +523,7 @@ class _StubCheck:
                 return Findings()
             report = self._run_tests(stubs)
             if report is None:
-                return _undecided("a run with stubs did not end")
+                return _undecided(Clause("stubs_did_not_end"))
             failures = self._find_failures(report)
             if failures and not stubs.answer:
                 return Findings()
@@ -536,31 +538,23 @@ class _StubCheck:
                 if stubs is not of_types[0][0]:
                     report = self._run_tests(stubs)
                     if report is None:
-                        return _undecided("a run with stubs did not end")
+                        return _undecided(Clause("stubs_did_not_end"))
                     failures = self._find_failures(report)
                     names = [case.nodeid for case in self.new.select(report)]
                 if failures:
                     break
             else:
-                what = f", whatever {type(answers[0].answer[0]).__name__} it answers"
+                what = Clause("stub_type", {"type": type(answers[0].answer[0]).__name__})
                 return self._refuse(names, what, acting=replace(answers[0], acts=True))
         return Findings()
 
-    def _refuse(self, names: Sequence[str], what: str, *, acting: Stubs) -> Findings:
+    def _refuse(self, names: Sequence[str], what: Clause, *, acting: Stubs) -> Findings:
         """Refuse the tests, unless they fail with ``acting``, a stub that has effects."""
-        listed = join_first(names, most=_MOST_SHOWN)
-        who = f"{listed} passes" if len(names) == 1 else f"All {len(names)} new tests, {listed}, pass"
+        who = Clause("one_passes" if len(names) == 1 else "all_new_pass", {"count": len(names), "tests": tuple(names)})
         report = self._run_tests(acting)
         if report is not None and self._find_failures(report):
-            return note(
-                f"{who} with code that does nothing, but not with code that prints, logs or writes. What should not "
-                "happen is proven in GREEN: there, the altered code must make a test fail."
-            )
-        message = (
-            f"{who} with a stub of {self.shown_gaps}{what}, so any code of that name would pass. "
-            "Assert the value, exception or effect that the code must produce."
-        )
-        return refuse("vacuous_test", message, nodeid=names[0])
+            return note("stubs", "passes_when_idle", outcome="noted", who=who)
+        return refuse("vacuous_test", nodeid=names[0], who=who, gaps=self.shown_gaps, what=what)
 
 
 def _has_judgment(failures: Sequence[Failure | None]) -> bool:
@@ -572,5 +566,5 @@ def _are_structural(failures: Sequence[Failure | None]) -> bool:
     return bool(kinds) and all(kind in STRUCTURAL for kind in kinds)
 
 
-def _undecided(why: str) -> Findings:
-    return note(f"Not checked whether the new tests pass with code that does nothing: {why}.")
+def _undecided(why: Clause) -> Findings:
+    return note("stubs", "stubs_undecided", why=why)

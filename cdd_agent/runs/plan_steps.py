@@ -26,7 +26,6 @@ from cdd_agent.git.repository import Repository
 from cdd_agent.hooks import HookReply, HookStream
 from cdd_agent.model.budget import Meter, read_ticket_usage
 from cdd_agent.runs.ahead import Ahead
-from cdd_agent.tdd.attempt import RAN_OUT
 from cdd_agent.tdd.briefing import describe_refusal, keep_interruption
 from cdd_agent.tdd.context import Brief, BriefFor, Context, Phase, WorkItem, phases_of
 from cdd_agent.tdd.instructions import describe_item, describe_ticket
@@ -504,16 +503,15 @@ class Executor:
     def count_exhausted(self, number: int) -> int:
         """Return in how many attempts at a step the agent ran out of turns, calls or tokens."""
         attempts = self.state.execution(number).attempts
-        return sum(any(text.startswith(RAN_OUT) for text in each.evidence) for each in attempts)
+        return sum(any(text.startswith("The agent used up its limit") for text in each.evidence) for each in attempts)
 
     def _suggest_split(self, step: Step) -> None:
         """Propose smaller steps if the agent ran out of turns, calls or tokens in a failed step."""
         if count := self.count_exhausted(step.number):
             several = (names for names in (step.tests, step.criteria, step.files) if len(names) > 1)
             parts = f", one for each of {', '.join(next(several, ()))}".removesuffix(", one for each of ")
-            happened = (
-                f"Step {step.number} may be too large: {RAN_OUT.lower()} in {format_count(count, 'attempt')} at it."
-            )
+            tries = format_count(count, "attempt")
+            happened = f"Step {step.number} may be too large: the agent used up its limit in {tries} at it."
             plan = f"To plan it anew: cdd plan {self.ticket.slug}, then say: split step {step.number}."
             more = "To allow more: max_turns in .cdd/config.yaml."
             self._emit(Notice(text=f"{happened} Split it into smaller steps{parts}. {plan} {more}"))

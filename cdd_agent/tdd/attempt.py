@@ -18,8 +18,8 @@ from cdd_agent.agent.hooks import BlockHooks, run_until_stop, watch_tools
 from cdd_agent.agent.loop import AgentRun, format_conventions, run_agent, run_without_tools
 from cdd_agent.agent.sessions import load_conversation, save_conversation
 from cdd_agent.agent.tools import read_input
-from cdd_agent.errors import TurnMissing, UsageError, format_count, join_first
-from cdd_agent.events import AttemptStarted, Change, Event, GateJudged, Notice
+from cdd_agent.errors import TurnMissing, UsageError
+from cdd_agent.events import AttemptStarted, Change, GateJudged, Notice
 from cdd_agent.evidence.clean_copy import (
     DOUBTS,
     CheckRequest,
@@ -27,6 +27,7 @@ from cdd_agent.evidence.clean_copy import (
     find_layout,
     find_newly_passing,
     list_product_changes,
+    note,
     read_product_sources,
     read_sources,
 )
@@ -78,7 +79,9 @@ from cdd_agent.untrusted.keys import mask
 from cdd_agent.untrusted.known_values import KnownValues
 from cdd_agent.untrusted.paths import is_cached
 from cdd_agent.untrusted.text import format_line
+from cdd_agent.work.finding import Finding
 from cdd_agent.work.state import AttemptRecord, StepExecution
+from cdd_agent.work.wording import explain
 from pytest_tdd_agent.codec import dump
 from pytest_tdd_agent.comparison import find_unstable, strip_parameters
 from pytest_tdd_agent.report import FAILING, Clause, Reason, SuiteReport, Verdict, list_failing
@@ -92,15 +95,8 @@ _QUICK_S = 2.0
 """Duration of a run of all tests; a process takes about as long to start."""
 LANDED_ON_OTHERS = ".gate.json"
 """The end of a judged report's name if the files are others since: the commit landed on other work in the branch."""
-RAN_OUT = "The agent used up its limit"
-"""How a finding begins that says so."""
 MAX_WORDS = 2_000
 """Characters of the last words that the next attempt gets."""
-UNCHANGED = "No change was needed"
-"""The beginning of what a note says about a phase without changes."""
-REUSED = "Test results reused"
-AHEAD = "Checked in a fork"
-"""How findings begin that are about the run of cdd and not about the change."""
 FORKED = "forked"
 """Folder beside the reports of a fork, with the conversations that its step continues."""
 
@@ -192,11 +188,11 @@ class Attempt:
         self._brought: Brought | None = None
         self._reused = ""
         """From which run the gate's report is, if it is an earlier one."""
-        self._evidence: list[str] = []
+        self._evidence: list[Finding] = []
         self._answers = CommentAnswers(item, step=step, context=context)
         self._conversation: Conversation | None = None
         tree, limit_s = context.workplace.tree, context.policy.evidence_timeout_s
-        self._runs = TimedRuns(repository=tree, suite=context.suite, limit_s=limit_s, emit=self._emit, copies=copies)
+        self._runs = TimedRuns(repository=tree, suite=context.suite, limit_s=limit_s, emit=context.emit, copies=copies)
 
     @property
     def _unit(self) -> str:
@@ -227,8 +223,8 @@ class Attempt:
         self._claim = self._read_claim(run)
         context.workplace.restore_access()
         if run.end in ("out_of_turns", "out_of_calls", "out_of_tokens"):
-            used = f"{format_count(run.turns, 'turn')}, {format_count(run.calls, 'tool call')}"
-            self._emit(Notice(text=f"{RAN_OUT} in this attempt ({used}), so its work may be incomplete."))
+            parts = {"turns": run.turns, "tool_calls": run.calls}
+            self._report(Finding(check="run", outcome="noted", case="ran_out", parts=parts))
         work = self._save_work(name)
         is_blocked = run.ended_by is not None and run.ended_by.name == tools.BLOCKED_TOOL
         blocked = self._judge_blocked(run.ended_by, work) if is_blocked and run.ended_by is not None else None
@@ -324,7 +320,7 @@ class Attempt:
             reasons=tuple(map(self._known.hide_in, format_reasons(judgment.verdict))),
             report=None if judgment.report is None else path,
             checkpoint=judgment.checkpoint.ref,
-            evidence=tuple(map(self._known.hide_in, self._evidence)),
+            evidence=tuple(self._known.hide_in(explain(finding)) for finding in self._evidence),
         )
 
     @property
@@ -631,7 +627,7 @@ class Attempt:
         is_same = checkpoint and not self.context.snapshots.list_changes_since(checkpoint, until=work.snapshot)
         if report is None or not (is_same or findings.reasons):
             return None
-        self._evidence = [*last.evidence, *self._evidence]
+        self._evidence = [*map(_read_old, last.evidence), *self._evidence]
         reasons = self._report_notices(findings)
         if is_same:
             dump(report, self.recovery.report_path(self.recovery.name_attempt(self.phase, self.number)))
@@ -704,8 +700,11 @@ class Attempt:
         result = verdict.judge_no_change(item, phase, judged=judged)
         if judged is None or not result.open:
             return _Judgment(verdict=result, report=None, checkpoint=work.snapshot)
-        shown = "its tests pass" if item.tests else "not verified: no test of the step shows it"
-        self._emit(Notice(text=f"{UNCHANGED}, says the model: {self._claim} ({shown})"))
+        if item.tests:
+            found = note("no_change", "unchanged_tests_pass", outcome="noted", claim=self._claim)
+        else:
+            found = note("no_change", "unchanged_untested", claim=self._claim)
+        self._report_notices(found)
         dump(report, report_path)
         return _Judgment(verdict=result, report=report, checkpoint=work.snapshot)
 
@@ -724,16 +723,18 @@ class Attempt:
             return _Judgment(verdict=result, report=None, checkpoint=work.snapshot)
         rules = self.context.suite.conventions
         judged = verdict.judge_run(item, "red", report=report, baseline=report, conventions=rules)
-        shown = "they fail when the code is altered" if not found.notices else "not verified with altered code"
-        named = join_first(tests, most=3)
-        self._emit(Notice(text=f"{UNCHANGED}, says the model: {self._claim} ({named} pass; {shown})"))
+        if found.notices:
+            found = note("no_change", "unchanged_not_altered", claim=self._claim, tests=tests)
+        else:
+            found = note("no_change", "unchanged_existing", outcome="noted", claim=self._claim, tests=tests)
+        self._report_notices(found)
         dump(report, report_path)
         return _Judgment(verdict=judged, report=report, checkpoint=work.snapshot, finding=RedVerdict.COVERED)
 
     def _adopt_evidence(self, brought: Brought) -> None:
         """Take over what the checks found where the step was worked out; here only the tests run."""
-        self._evidence += brought.evidence or ()
-        self._evidence.append(f"{AHEAD}, in which the step was worked out. Here the tests ran.")
+        self._evidence += map(_read_old, brought.evidence or ())
+        self._evidence.append(Finding(check="run", outcome="noted", case="worked_out_ahead"))
         if brought.examples is not None:
             with suppress(OSError):
                 path = self.recovery.examples_path
@@ -766,7 +767,7 @@ class Attempt:
         run = context.run_for_gate(purpose, keep=keep, before=work.snapshot, added=added, others=others)
         self._reused = run.reused
         if run.reused:
-            self._evidence.append(f"{REUSED}: {run.reused}.")
+            self._evidence.append(Finding(check="run", outcome="noted", case="reused", parts={"run": run.reused}))
         if run.report is None:
             return verdict.judge_incomplete_run(self.phase, run), None
         rules, before = context.suite.conventions, self._mark_unstable_tests(run.report)
@@ -797,10 +798,10 @@ class Attempt:
         lost = [each for each in failed if strip_parameters(each) in doubtful and verdict.has_test(self.item, each)]
         if self.phase != "green" or not lost:
             return before
-        runs, tree = self._runs, self.baseline.snapshot.commit
-        return replace(
-            before, unstable=(*before.unstable, *find_changing_ids(lost, before=before, tree=tree, runs=runs))
-        )
+        tree = self.baseline.snapshot.commit
+        changing, found = find_changing_ids(lost, before=before, tree=tree, runs=self._runs)
+        self._report_notices(found)
+        return replace(before, unstable=(*before.unstable, *changing))
 
     def _restore_forbidden(self, work: _Work) -> tuple[tuple[Reason, ...], Snapshot]:
         """Restore the files that the phase may not change; return a reason for each and the remaining work.
@@ -897,10 +898,11 @@ class Attempt:
         doubtful = verdict.find_doubtful_failures(judged, report)
         if not (doubtful and self.context.suite.conventions.is_python):
             return judged
-        ran = find_tests_of_product(doubtful, tree=checkpoint.commit, runs=self._runs)
+        ran, found = find_tests_of_product(doubtful, tree=checkpoint.commit, runs=self._runs)
+        self._report_notices(found)
         reasons = tuple(reason for reason in judged.reasons if reason.nodeid not in ran)
         for nodeid in sorted(ran):
-            self._emit(Notice(text=f"{nodeid} runs the product before it fails: that counts as behavior."))
+            self._report_notices(note("product_runs", "product_ran", outcome="noted", test=nodeid))
         return replace(judged, open=not reasons, reasons=reasons)
 
     def _read_uncollected(self, report: SuiteReport, checkpoint: Snapshot) -> dict[str, str]:
@@ -965,13 +967,16 @@ class Attempt:
         is_green = self.phase == "green"
         return ComparedTrees(before=before, after=after, changes=changes, tests=tuple(passed), records_after=is_green)
 
-    def _emit(self, event: Event) -> None:
-        """Pass on an event of a check, and keep what it found for the note and the review."""
-        if isinstance(event, Notice):
-            self._evidence.append(event.text)
-        self.context.emit(event)
+    def _report(self, finding: Finding) -> None:
+        """Show what was found, and keep it for the note and the review."""
+        self._evidence.append(finding)
+        self.context.emit(Notice(text=explain(finding)))
 
     def _report_notices(self, findings: Findings) -> tuple[Reason, ...]:
         for notice in findings.notices:
-            self._emit(Notice(text=notice))
+            self._report(notice)
         return findings.reasons
+
+
+def _read_old(sentence: str) -> Finding:
+    return Finding(check="run", outcome="noted", case="text", parts={"text": sentence})

@@ -427,7 +427,7 @@ class Cycle:
             found = self._judge_covered(last, baseline)
             if found.reasons:
                 last = replace(last, finding=RedVerdict.DROPPED, checkpoint=baseline.snapshot.ref)
-            told = [explain(reason) for reason in found.reasons] or found.notices
+            told = [*map(explain, found.reasons)] or map(explain, found.notices)
             why = " ".join(told) or f"{why}: it fails when the code is altered"
         self._replace_last_attempt(replace(last, verdict="open"))
         attempt = replace(last, verdict="closed")
@@ -464,7 +464,7 @@ class Cycle:
         checkpoint = context.snapshots.find(attempt.checkpoint or "")
         report = load_report(attempt, root=context.records.folder)
         if checkpoint is None or report is None or checkpoint.commit == baseline.snapshot.commit:
-            return refuse("vacuous_test", "The new test passes already and is removed: its report is lost.")
+            return refuse("vacuous_test", "report_lost")
         old = {case.nodeid for case in baseline.report.tests}
         targets = tuple(case.nodeid for case in report.tests if case.outcome == "passed" and case.nodeid not in old)
         runs = TimedRuns(

@@ -14,14 +14,16 @@ from cdd_agent.agent.loop import run_agent
 from cdd_agent.errors import BudgetSpent, ModelError, TurnMissing, UsageError
 from cdd_agent.events import Emit, Notice
 from cdd_agent.evidence import examiner
-from cdd_agent.evidence.clean_copy import CheckRequest, Findings, explain_failure, note
+from cdd_agent.evidence.clean_copy import CheckRequest, Findings, note
 from cdd_agent.evidence.examiner import Examples
-from cdd_agent.evidence.mutation import TimedRuns, TimeUp
+from cdd_agent.evidence.mutation import TimedRuns, TimeUp, find_obstacle
 from cdd_agent.git.runner import GitError
 from cdd_agent.model.conversation import Conversation, Marks, Model, Request, Turn
 from cdd_agent.storage import read_ordinary, write_atomic
 from cdd_agent.tdd.context import Context, WorkItem
-from pytest_tdd_agent.report import Reason
+from cdd_agent.work.wording import explain
+from pytest_tdd_agent.report import Clause, Reason
+from pytest_tdd_agent.wording import as_clause
 
 AGENT = "examiner"
 _PROMPT = Path(__file__).parent / "prompts" / "examiner.md"
@@ -71,14 +73,13 @@ class Examination:
     def _conclude(self, examined: Findings, *, doubts: tuple[Reason, ...]) -> Findings:
         """Return the reasons of the examples, else the ``doubts`` of other checks unless enough examples pass."""
         for notice in examined.notices:  # the note has the examples themselves
-            self.context.emit(Notice(text=notice))
+            self.context.emit(Notice(text=explain(notice)))
         examples = load_examples(self.path)
         passing = examples.select("passes") if examples is not None and not examples.problem else ()
         if examined.reasons or len(passing) < examiner.LEAST:
             return Findings(reasons=examined.reasons or doubts)
-        return Findings(
-            notices=tuple(f"Not refused, because further examples pass: {doubt.message}" for doubt in doubts)
-        )
+        kept = (note("examples", "not_refused", outcome="noted", doubt=as_clause(doubt)) for doubt in doubts)
+        return sum(kept, start=Findings())
 
     def _try_examples(self, request: CheckRequest, *, found: Findings, is_first: bool, runs: TimedRuns) -> Findings:
         examples = load_examples(self.path) or Examples(source="", listed=())
@@ -87,27 +88,27 @@ class Examination:
                 raise UsageError("further examples need pytest.", hint="review the change")
             criteria = self._list_criteria(request)
             if not examples.listed:
-                signs = (*found.notices, *(reason.message for reason in found.reasons))
+                told = (notice for notice in found.notices if notice.outcome != "confirmed")
+                signs = [*map(explain, told), *map(explain, found.reasons)]
                 examples = self._obtain(request, criteria=criteria, signs=signs)
             tried = examiner.try_examples(examples, request=request, runs=runs)
         except TurnMissing:
-            return self._report_problem(examples, "the recording has no such turn.")
-        except (ModelError, BudgetSpent, UsageError, TimeUp) as error:
-            return self._report_problem(examples, error.happened)
-        except (GitError, OSError) as error:
-            return self._report_problem(examples, f"cdd could not create a clean copy: {explain_failure(error)}.")
+            return self._report_problem(examples, Clause("no_recorded_turn"))
+        except (TimeUp, GitError, OSError) as error:
+            return self._report_problem(examples, find_obstacle(error))
+        except (ModelError, BudgetSpent, UsageError) as error:
+            return self._report_problem(examples, error.happened.rstrip("."))
         tried, findings = examiner.judge_examples(tried, criteria=criteria, is_first=is_first)
-        doubts = tuple((doubt.code, doubt.message) for doubt in found.reasons)
-        self._save(structs.replace(tried, problem="", doubts=doubts))
+        self._save(structs.replace(tried, problem="", doubts=found.reasons))
         return findings
 
     def _list_criteria(self, request: CheckRequest) -> dict[str, str]:
         return examiner.list_criteria(dict(self.item.criteria), title=self.item.title, targets=request.targets)
 
-    def _report_problem(self, examples: Examples, why: str) -> Findings:
-        problem = f"Not examined: {why.removeprefix('Not verified: ')}"
-        self._save(structs.replace(examples, problem=problem))
-        return note(problem)
+    def _report_problem(self, examples: Examples, why: str | Clause) -> Findings:
+        problem = note("examples", "not_examined", outcome="noted", why=why)
+        self._save(structs.replace(examples, problem=problem.notices[0]))
+        return problem
 
     def answer_doubt(self, reason: str, *, request: CheckRequest) -> Findings | None:
         """Return the examples that stay although the author of the change, in ``request``, doubts them.
@@ -136,10 +137,11 @@ class Examination:
         assert examples is not None
         examples, findings = examiner.judge_examples(examples, criteria=self._list_criteria(request), is_first=False)
         self._save(examples)
-        kept = "The Examiner has looked again and keeps this example. "
-        reasons = tuple(replace(reason, message=kept + reason.message) for reason in findings.reasons)
-        doubts = tuple(Reason(code=code, nodeid=None, message=message) for code, message in examples.doubts)
-        return self._conclude(replace(findings, reasons=reasons), doubts=doubts)
+        reasons = tuple(
+            replace(reason, message="", case="keeps_example", parts={"reason": as_clause(reason)})
+            for reason in findings.reasons
+        )
+        return self._conclude(replace(findings, reasons=reasons), doubts=examples.reasons)
 
     def _ask_person(self, examples: Examples, reason: str) -> bool:
         """Return whether a person withdraws the failing examples."""
@@ -149,7 +151,7 @@ class Examination:
         happened = f"The model says that a further example is wrong: {reason}\n\n{examples.extract(failing)}"
         is_withdrawn = self.context.choose(happened, ("keep it: the step fails", "withdraw it")) == 1
         if is_withdrawn:
-            self._save(examples.update(dict.fromkeys(failing, ("withdrawn", "a person decided so"))))
+            self._save(examples.update(dict.fromkeys(failing, ("withdrawn", Clause("person_decided")))))
         return is_withdrawn
 
     def find_visible_example(self) -> str:

@@ -54,6 +54,7 @@ from cdd_agent.work.state import (
     lock_repository,
     lock_ticket,
 )
+from cdd_agent.work.wording import explain
 from cdd_agent.workspace.files import ConfinedFolder
 from pytest_tdd_agent.codec import ReportError, load
 from pytest_tdd_agent.report import SuiteReport, list_failing
@@ -552,7 +553,7 @@ class Landing:
         if self.attempt.phase != "green" or self.attempt.verdict != "open":
             return ()
         examples = load_examples(StepRecovery(self.item.ticket, self.step, context=self.context).examples_path)
-        return examples.facts if examples is not None else ()
+        return tuple(map(explain, examples.facts)) if examples is not None else ()
 
     def _choose_next_phase(self, following: NextPhase) -> NextPhase:
         """Return the phase after this one; a failed phase is repeated, except REFACTOR, which is optional."""

@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from cdd_agent.errors import join_first
 from cdd_agent.events import Change
 from cdd_agent.evidence.clean_copy import Findings, note, refuse
 from cdd_agent.evidence.source import Function
@@ -229,7 +228,8 @@ def find_copied_values(files: Mapping[str, tuple[bytes | None, bytes]], *, known
 
     ``files`` are path -> content before and after; None: the file is new. No message quotes a value.
     """
-    closing, doubtful, too_large = list[str](), list[str](), list[str]()
+    closing, doubtful, too_large = list[Clause](), list[Clause](), list[str]()
+    places: list[str] = []
     for path, (before, after) in files.items():
         added = list(_list_added_lines(read_text(before or b""), read_text(after)))
         added += [(0, path)] if before is None else []
@@ -238,26 +238,17 @@ def find_copied_values(files: Mapping[str, tuple[bytes | None, bytes]], *, known
             too_large.append(path)
         for copied in known.find(text[:_MOST_ADDED_CHARACTERS]):
             number = added[copied.line - 1][0]
-            place = f"{path}:{number}" if number else f"The name {path}"
-            (closing if copied.is_long else doubtful).append(f"{place} holds a value of {copied.source}")
+            parts = {"place": f"{path}:{number}" if number else path, "source": copied.source}
+            clause = Clause("line_holds_value" if number else "name_holds_value", parts)
+            (closing if copied.is_long else doubtful).append(clause)
+            places += [f"{path}:{number}"] if number and not copied.is_long else []
     findings = Findings()
     if closing:
-        advice = (
-            "git does not track that file, so its values must not get into a commit. Read the value when the program "
-            "runs, from a variable or from the file; in tests and documents, use another one. If it is not secret, "
-            "the developer says so by a commit that holds it: write it into a tracked document, then git commit -a"
-        )
-        findings += refuse("value_copied", f"{join_first(closing, most=_MAX_NAMES_SHOWN, separator='; ')}. {advice}")
+        findings += refuse("value_copied", found=tuple(closing))
     if doubtful:
-        listed = join_first(doubtful, most=_MAX_NAMES_SHOWN, separator="; ")
-        findings += note(f"To review in the change: {listed}, too short to tell whether it is secret.")
+        findings += note("values", "short_values", outcome="review", places=tuple(places), found=tuple(doubtful))
     if too_large:
-        listed = join_first(too_large, most=_MAX_NAMES_SHOWN)
-        message = (
-            f"so much was added that not all of it was compared with the values of ignored files: {listed}. Add at "
-            f"most {_MOST_ADDED_CHARACTERS:,} characters to a file; make larger data when the tests run."
-        )
-        findings += refuse("value_copied", message)
+        findings += refuse("value_copied", "much_added", paths=tuple(too_large), most=f"{_MOST_ADDED_CHARACTERS:,}")
     return findings
 
 

@@ -78,20 +78,249 @@ TEMPLATES: dict[str, str] = {
     "test_defined_already": "{file} already has a test {name!r}. If it covers {test!r}, reword the list for another "
     "test.",
     "ticked_too_early": "Line {line} of {list} ticks {test!r}, but no cycle has completed it. Make its box [ ] again.",
+    # What the checks found.
+    "all_new_pass": "All {count} new tests, {tests:3}, pass",
+    "all_raise": "all raise",
+    "also_changed": "Also changed: {differences:5;}.",
+    "also_kept": " {kept}.",
+    "asks_for_test": "asks whether a test is running",
+    "asserts_nothing": "{tests:3} runs no assertion if a stub of {gaps:3} returns empty results, so code that returns "
+    "nothing would pass. Assert outside of loops and conditions too, such as how many items there are.",
+    "behavior_changed": "{differences:5;}. REFACTOR keeps the behavior: restore it in {places:5}.",
+    "breaks": "The change breaks {rule}",
+    "canary_failed": "cdd ran two test files with known results next to {target}, and {misreport}. Without the change, "
+    "the report is right. Find how the change manipulates the process that tests it, and remove that.",
+    "canary_missing": "a test that ran is not in the report",
+    "changed_files": "changed files",
+    "changed_functions": "the changed functions of {files:1}",
+    "changes_results": "it does not give the same result each time",
+    "changes_tool": "changes a test tool",
+    "compiled": "Compiled part not verified: {modules:3}.",
+    "covered_as_a_whole": "The new test passes already and is kept. It needs {sources:2}. Not verified: cdd cannot "
+    "alter single results with this framework.",
+    "covered_did_not_end": "The new test passes already and is kept. Not verified: a run with altered code did not "
+    "end.",
+    "covered_not_tried": "The new test passes already and is kept. Not verified: {why}.",
+    "covered_when_altered": "The new test passes already, even when the code is altered ({tried:9;}), and is removed. "
+    "Assert a value that the code computes.",
+    "covered_without_code": "The new test passes already, without any code in {sources:2}, and is removed. Call the "
+    "code that the step is about.",
+    "criterion": "{criterion}",
+    "criterion_text": "{criterion} ({text})",
+    "demands_more": "it uses what the change does not offer: {failure}",
+    "did_not_end": "a run did not end",
+    "did_not_run_there": "it did not run there",
+    "difference": "{call} {before} before the change and {after} after it",
+    "differs_outside": "{call} of {place} {in_tests} in a test run, and {plain} in a plain Python process: without "
+    "pytest, without the tests, in another folder, with older files. Remove what makes the result depend on being "
+    "tested.",
+    "does_not_end": "it does not run to its end",
+    "encoding": "To review in the change: {path} declares the encoding {encoding}; diffs show it as UTF-8.",
+    "ends_process": "ends the process at once",
+    "ends_with_error": "it ends with an error",
+    "examined": "Examined: {count:further example} passed ({passed:8}).{left_out}{kept}",
+    "example_failed": "{unmet}: {failed} of {count:further example} fail, with other inputs than those of the tests "
+    "that you can see. Implement the rule, not its examples. If you are sure that the change meets it, report "
+    "test_is_wrong with the reason.",
+    "example_fails": "{criterion} {name}: fails{because}",
+    "example_passes": "{criterion} {name}: passes{because}",
+    "example_regressed": "{criterion} {name}: regressed{because}",
+    "example_shown": "{wrong}. This further example must pass too. It fails: {why}.\n\n{source}",
+    "example_stays": "{criterion} {name}: passes as before{because}",
+    "example_undecided": "{criterion} {name}: does not count{because}",
+    "example_untried": "{criterion} {name}: untried{because}",
+    "example_unused": "{criterion} {name}: does not count{because}",
+    "example_withdrawn": "{criterion} {name}: withdrawn{because}",
+    "examples_kept": "{count:further example} of what held before passed",
+    "examples_only": "{found} Compute the answer from the arguments. If only these values exist, state them in the "
+    "step or in a docstring.",
+    "expectation_ignored": "{test} passes even if it expects something else ({altered}), so it accepts whatever the "
+    "product answers. Compute the answer from the arguments alone.",
+    "expectations_did_not_end": "Targets with other expected values did not end, so that proves nothing.",
+    "expected_values": "the expected values",
+    "failed_as": "{kind}, {exception}{message}",
+    "failed_once": "A target failed once in a clean copy, but passed when it ran again.",
+    "failed_once_in_copy": "A target failed once in a clean copy, but passed when all tests ran there.",
+    "failing_misreported": "a test that fails, as expected, is reported as {outcome}{message}",
+    "fails_otherwise": "without the change it fails for another reason: {failure}",
+    "fails_with_stubs": "Checked with a stub of {gaps:3}: a new test fails there too ({runs:run}, {seconds:.1f} s).",
+    "idle": "Not compared with the code before: {functions} (no test calls them with values that cdd can rebuild).",
+    "imports_tests": "{place} imports {module}, which belongs to the tests, so it cannot be used without them. "
+    "Implement the behavior in the product.",
+    "imports_tool": "imports a test tool",
+    "includes_other_files": "the change includes files other than Python sources",
+    "internal": "Not compared with the code before: {functions} (only the product calls them, and in another way now; "
+    "their callers were compared).",
+    "is_outcome": "it is {outcome}",
+    "keeps_example": "The Examiner has looked again and keeps this example. {reason}",
+    "kept_rule": "a rule that held before the change",
+    "left_no_answers": "it left no answers: {error}",
+    "left_out": " Left out: {listed:4;}.",
+    "line_holds_value": "{place} holds a value of {source}",
+    "link_leads_out": "{path} is a link that leads out of the repository. Write it in UTF-8, as plain code that cdd "
+    "and reviewers can read.",
+    "linked_tests": "A link leads from the folder of the target tests out of the project, so cdd cannot add known "
+    "tests.",
+    "linked_tests_fail": "A link leads from the folder of the target tests out of the project, so cdd cannot add known "
+    "tests, and the targets fail in a clean copy.",
+    "loaded_elsewhere": "Not verified: {found:3;}, not from the clean copy.",
+    "loaded_from": "{module} was loaded from {path}",
+    "looks_at_callers": "looks at the code that calls it",
+    "many_gaps": "more names are missing than {rounds} runs show",
+    "many_ignored_files": "The targets fail in a clean copy of the tracked files, and there are too many ignored files "
+    "to try.",
+    "memorized": "{function} of {place} knows only the tests' calls: {example}, but all {count} similar calls have the "
+    "same answer ({further}).",
+    "memorized_complete": "{found} Check that no other values exist.",
+    "memorized_names": "{found} Compute the answer from the arguments. If only these values exist, raise an error that "
+    "says so for all others, or state them in the step or in a docstring.",
+    "memorized_stated": "{found} The step states these values. Check that it means only them.",
+    "message": ": {text}",
+    "much_added": "so much was added that not all of it was compared with the values of ignored files: {paths}. Add at "
+    "most {most} characters to a file; make larger data when the tests run.",
+    "mutant": "{where}: {how}",
+    "name_holds_value": "The name {place} holds a value of {source}",
+    "name_in_module": "{name} in {path}",
+    "names_report": "names the report of the tests",
+    "names_test_file": "names a file of the tests",
+    "names_tool": "names a test tool",
+    "needs_ignored_files": "The targets need files that git ignores, some of these: {files:3}.",
+    "needs_pytest": "that needs pytest",
+    "needs_sandbox": "that needs the sandbox {levels}, because a call may write anywhere",
+    "negated": "the condition {condition} is negated",
+    "no_answers": "{purpose}: {problem}",
+    "no_calls": "Not compared with the code before: no test runs code that uses what changed.",
+    "no_canaries": "cdd cannot add tests with a known result to this project: {misreport}.",
+    "no_clean_copy": "cdd could not create a clean copy: {why}",
+    "no_content": "has no content",
+    "no_plain_process": "Not compared with a plain Python process: {why}.",
+    "no_plain_run": "Not verified: plain pytest does not work here: {problem}.",
+    "no_recorded_turn": "the recording has no such turn",
+    "no_rule_that_held": "it fails without the change, so it is no rule that held",
+    "no_run_in_copy": "The tests cannot run in a clean copy of the tracked files: {problem}.",
+    "no_stub": "cdd cannot create a stub of {name}",
+    "none_counts": "Not examined: none of the further examples counts. {listed:5;}",
+    "not_all_altered": "not every changed line was altered",
+    "not_altered": "Not verified: {files:2} was not altered: {newer} can parse it, but not the {own} of cdd.",
+    "not_compared": "Not compared with the code before: {why}.",
+    "not_examined": "Not examined: {why}.",
+    "not_importable": "cannot be imported",
+    "not_loaded": "the targets do not load the changed files, or load them from elsewhere",
+    "not_python": "{path} is not valid Python any more, {error}. Write it in UTF-8, as plain code that cdd and "
+    "reviewers can read.",
+    "not_refused": "Not refused, because further examples pass: {doubt}",
+    "not_reproduced": "{test} passes in the work tree, but not in a clean copy with RED's tests and configuration: "
+    "{failure}. Make it pass with files that git tracks, without modules that git ignores.",
+    "not_verified": "Not verified: {why}.",
+    "nothing_to_alter": "No altered code was tried: the change has no Python code to alter.",
+    "one_example_failed": "{unmet}: {failed} of {count:further example} fails, with other inputs than those of the "
+    "tests that you can see. Implement the rule, not its examples. If you are sure that the change meets it, report "
+    "test_is_wrong with the reason.",
+    "one_passes": "{tests} passes",
+    "other_content": "another content of {files:99}",
+    "other_expectation": "line {line}: {now} instead of {before}",
+    "other_result": "return {now} instead of {before}",
+    "other_value": "{now} instead of {before}",
+    "others_fail_in_copy": "The tests need more than a clean copy of the tracked files: {count} more fail there, "
+    "{first} first.",
+    "passes_in_copy": "Checked in a clean copy: the tests pass there too, and fail with {altered} altered ({runs:run}, "
+    "{seconds:.1f} s).",
+    "passes_in_copy_unaltered": "Checked in a clean copy: the tests pass there too ({seconds:.1f} s).",
+    "passes_when_idle": "{who} with code that does nothing, but not with code that prints, logs or writes. What should "
+    "not happen is proven in GREEN: there, the altered code must make a test fail.",
+    "passes_without": "it passes without the change; with it: {why}",
+    "passing_misreported": "a test that passes is reported as {outcome}{message}",
+    "person_decided": "a person decided so",
+    "plain_ends_otherwise": "a plain run of pytest ends with status {status} although no test fails in it",
+    "plain_fails": "in a plain run of pytest {test} does not pass: {failure}",
+    "plain_without_results": "a plain run of pytest gives no results: {problem}",
+    "process_ended_early": "it ended early: {output:1}",
+    "product_ran": "{test} runs the product before it fails: that counts as behavior.",
+    "purpose_altered": "targets with {where} altered",
+    "raising_did_not_end": "Not checked whether a test notices these changed functions: {named} (a run did not end).",
+    "raising_fails_otherwise": "Not checked whether a test notices these changed functions: {named} (the tests fail in "
+    "another way if they raise an exception).",
+    "ran_out": "The agent used up its limit in this attempt ({turns:turn}, {tool_calls:tool call}), so its work may be "
+    "incomplete.",
+    "reaches_files": "reaches the open files of the process",
+    "renamed": "Not verified: the tests change their names in JUnit XML, so a plain run of pytest shows nothing.",
+    "repeats_example": "repeats an example of the tests ({values:3})",
+    "report_differs": "By the report of cdd's plugin, {target} passes, but {seen}. Find how the change manipulates the "
+    "process that tests it, and remove that.",
+    "report_lost": "The new test passes already and is removed: its report is lost.",
+    "results_do_not_count": "The targets fail if the changed functions raise, but pass if their results are altered "
+    "({tried:9;}). Check that they assert the purpose of the change.",
+    "reused": "Test results reused: {run}.",
+    "rule_broken": "The change breaks {rule}: {count:further example} passed before the change and failed after it, "
+    "with other inputs than those of the tests that you can see. Keep the behavior that the step does not change. If "
+    "you are sure that the step demands the new result, report test_is_wrong with the reason.",
+    "runs_differ": "two runs gave different results",
+    "same_answers": "Compared with the code before: {calls} calls of {functions} have the same results.",
+    "same_answers_of_some": "Compared with the code before: {calls} calls of {functions} have the same results; "
+    "{left_out} others were left out.",
+    "same_outside": "Checked outside of a test run: {calls:call} of {functions:3} had the same result.",
+    "sees_pytest": "{test} passes only where pytest's variables (PYTEST_CURRENT_TEST), log handlers and names of "
+    "temporary folders are visible: {failure}. Remove what makes the result depend on being tested.",
+    "shadows_tests": "The tests import {path} in place of {helper}.py of the tests. Rename it.",
+    "short_values": "To review in the change: {found:5;}, too short to tell whether it is secret.",
+    "sign": "{place} {what}",
+    "signs": "To review in the change: {signs:3;}.",
+    "stub_answers": ", whether it answers {answers}",
+    "stub_is_idle": " that does nothing",
+    "stub_type": ", whatever {type} it answers",
+    "stubs_did_not_end": "a run with stubs did not end",
+    "stubs_undecided": "Not checked whether the new tests pass with code that does nothing: {why}.",
+    "survival_proves_nothing": "No target failed when the changed code was altered, but that proves nothing: {why}.",
+    "suspicious_code": "{sign}. Leave test tools and reports alone; make the product itself do what the tests expect.",
+    "the_code": "the code",
+    "time_up": "the time for checks ended before {purpose} ({limit_s:g} s, evidence_timeout_s in .cdd/config.yaml)",
+    "traces": "traces the process",
+    "unchanged_existing": "No change was needed, says the model: {claim} ({tests:3} pass; they fail when the code is "
+    "altered)",
+    "unchanged_not_altered": "No change was needed, says the model: {claim} ({tests:3} pass; not verified with altered "
+    "code)",
+    "unchanged_tests_pass": "No change was needed, says the model: {claim} (its tests pass)",
+    "unchanged_untested": "No change was needed, says the model: {claim} (not verified: no test of the step shows it)",
+    "unhashable": "Changed: objects of {classes} can no longer be in a set, or be keys of a dictionary.",
+    "unimplemented": "the function that is not implemented in {path}",
+    "unmet": "{criterion} is not met",
+    "unmet_text": "{criterion} is not met ({text})",
+    "unnoticed": "No test fails if these changed functions raise an exception: {named}.",
+    "unproven_change": "The targets pass even if the changed code is altered ({tried:9;}). Remove code that no test "
+    "needs, and implement the behavior in the code that the targets call.",
+    "unread": "Not verified: {path} could not be read: {why}.",
+    "unread_foreign": "Not verified: {path} could not be read: only the project's Python can parse it.",
+    "unreadable_calls": "the calls cannot be read: {error}",
+    "unreadable_source": "{path} cannot be read: {why}. Write it in UTF-8, as plain code that cdd and reviewers can "
+    "read.",
+    "unstable": "Not compared with the code before: {functions} (the code before gives other results when it runs "
+    "again).",
+    "untracked_tests": "Git does not track the target tests, so they cannot run in a clean copy.",
+    "unused_parameter": "does not use its parameter {name}",
+    "vacuous_test": "{who} with a stub of {gaps:3}{what}, so any code of that name would pass. Assert the value, "
+    "exception or effect that the code must produce.",
+    "value_copied": "{found:5;}. git does not track that file, so its values must not get into a commit. Read the "
+    "value when the program runs, from a variable or from the file; in tests and documents, use another one. If it is "
+    "not secret, the developer says so by a commit that holds it: write it into a tracked document, then git commit -a",
+    "values_changed": "changed",
+    "with_reason": " ({why})",
+    "worked_out_ahead": "Checked in a fork, in which the step was worked out. Here the tests ran.",
 }
 """Case -> template. Besides its parts, a finding's template can name its fields, such as ``places`` and ``seconds``."""
 
 
-def explain(record: Finding | Reason | Clause) -> str:
-    """Return a finding, a reason or a part of one in English."""
-    templates = {**wording.TEMPLATES, **TEMPLATES}
-    if isinstance(record, Clause):
-        return wording.fill(record, templates)
-    if isinstance(record, Reason):
-        return record.message or wording.fill(wording.as_clause(record), templates)
-    figures: dict[str, Part] = {"places": record.places, "functions": record.functions}
-    figures |= {name: value for name in ("calls", "runs", "seconds") if (value := getattr(record, name)) is not None}
-    return wording.fill(Clause(record.case, {**figures, **record.parts}), templates)
+def explain(record: Finding | Reason | Clause | str) -> str:
+    """Return a record in English; words of others stay as they are."""
+    if isinstance(record, str):
+        return record
+    if isinstance(record, Reason) and record.message:
+        return record.message
+    if isinstance(record, Finding):
+        known = {name: getattr(record, name) for name in ("places", "functions", "calls", "runs", "seconds")}
+        figures: dict[str, Part] = {name: value for name, value in known.items() if value not in (None, ())}
+        record = Clause(record.case, {**figures, **record.parts})
+    clause = wording.as_clause(record) if isinstance(record, Reason) else record
+    return wording.fill(clause, {**wording.TEMPLATES, **TEMPLATES})
 
 
 def format_reason(reason: Reason) -> str:

@@ -1,6 +1,10 @@
 """Requests for the checks that look at sources only."""
 
-from cdd_agent.evidence.clean_copy import CheckRequest, ProductChange
+from dataclasses import replace
+
+from cdd_agent.events import Event, Notice
+from cdd_agent.evidence.clean_copy import CheckRequest, Findings, ProductChange
+from cdd_agent.work.wording import explain
 from pytest_tdd_agent.report import SuiteReport
 
 EMPTY = SuiteReport(
@@ -29,3 +33,16 @@ def request(
         baseline=EMPTY,
         elsewhere=lambda: elsewhere,
     )
+
+
+def tell(findings: Findings) -> tuple[str, ...]:
+    """Return the notices in words."""
+    return tuple(map(explain, findings.notices))
+
+
+def leave_confirmed(findings: Findings, seen: list[Event] | None) -> Findings:
+    """Return the findings without what the checks confirmed, which ``seen`` gets as a user does."""
+    confirmed = [notice for notice in findings.notices if notice.outcome == "confirmed"]
+    if seen is not None:
+        seen += [Notice(text=explain(notice)) for notice in confirmed]
+    return replace(findings, notices=tuple(each for each in findings.notices if each not in confirmed))

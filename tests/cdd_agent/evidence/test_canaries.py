@@ -3,10 +3,11 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.evidence.canaries import find_misreport, plant, remove
+from cdd_agent.evidence.canaries import Canary, find_misreport, plant, remove
 from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.testrun.pytest_run import PytestSuite
+from cdd_agent.work.wording import explain
 from pytest_tdd_agent.report import SuiteReport
 from tests.cdd_agent.evidence.steps import report_of
 from tests.fakes.project import QUICK
@@ -48,15 +49,17 @@ def test_pytest_reports_both_as_they_are(tmp_path: Path, interpreter: Interprete
     ] * 2
     assert (find_misreport(first, report), find_misreport(last, report)) == (None, None)
 
+    def describe(canary: Canary, report: SuiteReport) -> str:
+        found = find_misreport(canary, report)
+        return "" if found is None else explain(found)
+
     def changed(nodeid: str, outcome: str) -> SuiteReport:
         cases = (replace(case, outcome=outcome) if case.nodeid == nodeid else case for case in report.tests)
         return replace(report, tests=tuple(cases))
 
-    assert find_misreport(first, changed(first.passes, "failed")) == "a test that passes is reported as failed"
-    assert find_misreport(first, changed(first.fails, "passed")) == (
-        "a test that fails, as expected, is reported as passed"
-    )
-    assert find_misreport(first, report_of((first.passes,))) == "a test that ran is not in the report"
+    assert describe(first, changed(first.passes, "failed")) == "a test that passes is reported as failed"
+    assert describe(first, changed(first.fails, "passed")) == ("a test that fails, as expected, is reported as passed")
+    assert describe(first, report_of((first.passes,))) == "a test that ran is not in the report"
 
 
 @pytest.mark.parametrize("to", ["../away", "../gone", "file"])

@@ -11,9 +11,10 @@ from cdd_agent.evidence.mutation import build_mutants
 from cdd_agent.evidence.signs import find_signs, judge_signs
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.tree_store import TreeStore
+from cdd_agent.work.wording import explain
 from tests.cdd_agent.evidence.conftest import Make
 from tests.cdd_agent.evidence.honest import HONEST, IMPORTS
-from tests.cdd_agent.evidence.requests import request
+from tests.cdd_agent.evidence.requests import leave_confirmed, request, tell
 from tests.cdd_agent.evidence.steps import OLD_TEST, Step, report_of
 from tests.fakes.cases import soak_after
 
@@ -23,7 +24,7 @@ ADD = "def add(a, b):\n    return a + b\n"
 
 
 def asked(step: Step, about: CheckRequest, seen: list[Event] | None = None) -> Findings:
-    return confirm(about, runs=step.runs(seen))
+    return leave_confirmed(confirm(about, runs=step.runs(seen)), seen)
 
 
 def codes(found: Findings) -> list[str]:
@@ -60,7 +61,7 @@ def test_all_honest_changes_are_confirmed_in_one_step(make: Make) -> None:
     stated = " ".join(stated for _, _, stated in HONEST.values())
     found = asked(step, step.request(*targets, stated=stated))
     assert found.reasons == ()
-    assert [notice for notice in found.notices if not notice.startswith("To review in the change: ")] == [
+    assert [notice for notice in tell(found) if not notice.startswith("To review in the change: ")] == [
         "No test fails if these changed functions raise an exception: "
         "__hash__ (product_4.py:14), area (product_9.py:2)."
     ]
@@ -107,8 +108,8 @@ def test_tampering_that_its_source_gives_away_is_refused_without_a_run(name: str
 def test_a_sign_is_told_and_refuses_nothing(make: Make) -> None:
     code = "import sys\n\n\ndef add(a, b):\n    caller = sys._getframe(1)\n    return a + b\n"
     step, seen = make(RED, {"product.py": code}), list[Event]()
-    assert asked(step, step.request(TARGET), seen) == Findings(
-        notices=("To review in the change: product.py:5 looks at the code that calls it.",)
+    assert tell(asked(step, step.request(TARGET), seen)) == (
+        "To review in the change: product.py:5 looks at the code that calls it.",
     )
     assert any(isinstance(event, Notice) and event.text.startswith("Checked in a clean copy") for event in seen)
 
@@ -179,7 +180,7 @@ def test_a_product_that_passes_only_where_cdd_watches_is_refused(make: Make) -> 
     step = make(RED, {"product.py": PATCHES.format(coded=coded)}, runs_pytest=True)
     (reason,) = asked(step, step.request(TARGET)).reasons
     assert (reason.code, reason.nodeid) == ("report_differs", TARGET)
-    assert "in a plain run of pytest tests/test_product.py::test_it does not pass: assertion" in reason.message
+    assert "in a plain run of pytest tests/test_product.py::test_it does not pass: assertion" in explain(reason)
 
 
 STATUS = """
@@ -212,7 +213,7 @@ def test_an_exit_status_that_only_the_change_makes_is_refused(make: Make) -> Non
     step = make(RED, {"product.py": code}, runs_pytest=True)
     (reason,) = asked(step, step.request(TARGET)).reasons
     assert reason.code == "report_differs"
-    assert "a plain run of pytest ends with status 3 although no test fails in it" in reason.message
+    assert "a plain run of pytest ends with status 3 although no test fails in it" in explain(reason)
 
 
 @pytest.mark.slow
@@ -223,7 +224,7 @@ def test_tests_that_change_their_names_in_junit_xml_are_told(make: Make) -> None
     step = make({"tests/test_product.py": test}, {"product.py": ADD}, runs_pytest=True)
     found = asked(step, step.request(TARGET))
     assert found.reasons == ()
-    assert found.notices[0].startswith("Not verified: the tests change their names in JUnit XML")
+    assert tell(found)[0].startswith("Not verified: the tests change their names in JUnit XML")
 
 
 def test_tests_are_those_of_red_in_the_copy(make: Make) -> None:
@@ -231,7 +232,7 @@ def test_tests_are_those_of_red_in_the_copy(make: Make) -> None:
     step = make(RED, {"product.py": "def add(a, b):\n    return 0\n", "tests/test_product.py": weak})
     (reason,) = asked(step, step.request(TARGET)).reasons
     assert (reason.code, reason.nodeid) == ("not_reproduced", TARGET)
-    assert "assertion, AssertionError" in reason.message
+    assert "assertion, AssertionError" in explain(reason)
 
 
 def test_help_from_an_ignored_module_is_not_reproduced(make: Make) -> None:
@@ -244,8 +245,8 @@ def test_help_from_an_ignored_module_is_not_reproduced(make: Make) -> None:
 def test_help_from_another_ignored_file_is_told(make: Make) -> None:
     code = "def add(*numbers):\n    return int(open('keys/sum.secret').read())\n"
     step = make(RED, {"product.py": code, "keys/sum.secret": "35"})
-    assert asked(step, step.request(TARGET)) == Findings(
-        notices=("The targets need files that git ignores, some of these: keys/sum.secret.",)
+    assert tell(asked(step, step.request(TARGET))) == (
+        "The targets need files that git ignores, some of these: keys/sum.secret.",
     )
 
 
@@ -280,7 +281,7 @@ def test_a_copy_that_git_cannot_make_is_told(make: Make, tmp_path: Path, monkeyp
     step = make({**RED, ".gitattributes": "*.bin filter=x\n", "a.bin": "x"}, {"product.py": ADD})
     found = asked(step, step.request(TARGET))
     assert found.reasons == ()
-    assert found.notices[0].startswith("Not verified: cdd could not create a clean copy: A filter of your")
+    assert tell(found)[0].startswith("Not verified: cdd could not create a clean copy: A filter of your")
 
 
 def test_tests_behind_a_link_get_no_company(make: Make, tmp_path: Path) -> None:
@@ -291,14 +292,15 @@ def test_tests_behind_a_link_get_no_company(make: Make, tmp_path: Path) -> None:
     (step.suite.root / "checks").symlink_to(away)
     target = "checks/test_product.py::test_it"
     found = asked(step, step.request(target))
-    assert found == Findings(notices=("Git does not track the target tests, so they cannot run in a clean copy.",))
+    assert found.reasons == ()
+    assert tell(found) == ("Git does not track the target tests, so they cannot run in a clean copy.",)
     commit_paths(step.repository, "RED", paths=["checks"])
     found = asked(
         step,
         replace(step, red=str(step.repository.read_head()), green=str(step.repository.read_head())).request(target),
     )
     assert found.reasons == ()
-    assert found.notices[0].startswith("A link leads from the folder of the target tests")
+    assert tell(found)[0].startswith("A link leads from the folder of the target tests")
     assert [path.name for path in away.iterdir()] == ["test_product.py"]
 
 
@@ -320,7 +322,7 @@ def test_a_copy_in_which_other_tests_fail_too_says_nothing(make: Make) -> None:
     step = make({**RED, "tests/test_old.py": old}, {"product.py": code, "key.secret": ""})
     found = asked(step, step.request(TARGET))
     assert found.reasons == ()
-    assert "1 more fail there, tests/test_old.py::test_old first" in found.notices[0]
+    assert "1 more fail there, tests/test_old.py::test_old first" in tell(found)[0]
 
 
 def test_a_change_on_which_no_target_depends_is_refused(make: Make) -> None:
@@ -328,7 +330,7 @@ def test_a_change_on_which_no_target_depends_is_refused(make: Make) -> None:
     step = make(red, {"product.py": ADD})
     (reason,) = asked(step, step.request(TARGET)).reasons
     assert reason.code == "unproven_change"
-    assert "product.py:2: return None instead of a + b" in reason.message
+    assert "product.py:2: return None instead of a + b" in explain(reason)
 
 
 @pytest.mark.slow
@@ -336,7 +338,7 @@ def test_a_target_that_only_runs_the_changed_code_is_told(make: Make) -> None:
     test = RED["tests/test_product.py"].replace(" == 35", " or True")
     step = make({"tests/test_product.py": test}, {"product.py": ADD.replace("b\n", "b + 1000\n")})
     seen = list[Event]()
-    (notice,) = asked(step, step.request(TARGET), seen).notices
+    (notice,) = tell(asked(step, step.request(TARGET), seen))
     assert notice == (
         "The targets fail if the changed functions raise, but pass if their results are altered (product.py:2: return "
         "None instead of a + b + 1000). Check that they assert the purpose of the change."
@@ -373,7 +375,7 @@ def test_a_product_that_is_loaded_from_the_work_tree_is_not_proven(make: Make, t
     step = make({**RED, "conftest.py": installed}, {"product.py": ADD})
     found = asked(step, step.request(TARGET))
     assert found.reasons == ()
-    assert "or load them from elsewhere" in found.notices[0]
+    assert "or load them from elsewhere" in tell(found)[0]
 
 
 @pytest.mark.slow
@@ -381,7 +383,7 @@ def test_a_change_without_python_is_not_altered(make: Make) -> None:
     red = {"tests/test_product.py": "def test_it():\n    assert open('data.txt').read() == 'forty-two'\n"}
     step = make(red, {"data.txt": "forty-two"})
     found = asked(step, step.request(TARGET))
-    assert (found.reasons, len(found.notices)) == ((), 1)
+    assert (found.reasons, len(tell(found))) == ((), 1)
 
 
 @pytest.mark.slow
@@ -393,7 +395,7 @@ def test_a_project_that_takes_no_more_tests_is_told(make: Make) -> None:
     step = make({**RED, "conftest.py": refuses}, {"product.py": ADD}, runs_pytest=True)
     found = asked(step, step.request(TARGET))
     assert found.reasons == ()
-    assert found.notices[0].startswith("cdd cannot add tests with a known result to this project")
+    assert tell(found)[0].startswith("cdd cannot add tests with a known result to this project")
 
 
 def test_a_project_inside_the_work_tree(make: Make) -> None:
@@ -407,7 +409,7 @@ def test_the_time_box_ends_the_checks_with_a_notice(make: Make) -> None:
     step = make(RED, {"product.py": ADD})
     found = confirm(step.request(TARGET), runs=step.runs(limit_s=0.5))
     assert found.reasons == ()
-    assert found.notices == (
+    assert tell(found) == (
         "Not verified: the time for checks ended before targets in a clean copy (0.5 s, evidence_timeout_s in "
         ".cdd/config.yaml).",
     )

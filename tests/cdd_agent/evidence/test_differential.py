@@ -17,7 +17,9 @@ from cdd_agent.evidence.differential import (
 from cdd_agent.sandbox.port import Sandbox
 from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.testrun.inside import answers, values
+from cdd_agent.work.wording import explain
 from tests.cdd_agent.evidence.conftest import Make
+from tests.cdd_agent.evidence.requests import tell
 from tests.cdd_agent.evidence.steps import Step
 from tests.fakes.cases import soak_after
 from tests.fakes.suite import TrustedSandbox
@@ -126,7 +128,7 @@ class Basket:
 """
     found = compare(make, PRICE, after)
     assert found.reasons == ()
-    compared, unstable = found.notices
+    compared, unstable = tell(found)
     assert compared.startswith("Compared with the code before: ")
     assert compared.endswith(" calls of price, Basket.__init__, Basket.add, Basket.total have the same results.")
     assert unstable == (
@@ -167,12 +169,12 @@ def test_an_operation_may_raise_what_the_code_raised_and_may_come_earlier(make: 
     )
     found = compare(make, TAKE, after, test=TAKE_TEST)
     assert found.reasons == ()
-    assert " calls of take, number have the same results." in found.notices[0]
+    assert " calls of take, number have the same results." in tell(found)[0]
 
 
 def test_a_changed_rule_of_one_function_is_refused_with_the_smallest_call(make: Make) -> None:
     (reason,) = compare(make, SMALL, SMALL.replace("> 1000", "> 500"), test=SMALL_TEST).reasons
-    assert (reason.code, reason.message) == (
+    assert (reason.code, explain(reason)) == (
         "behavior_changed",
         "price(420) returns 504.0 before the change and returns 454.0 after it. "
         "REFACTOR keeps the behavior: restore it in shop.py:1.",
@@ -196,7 +198,7 @@ def test_a_changed_rule_is_refused_with_the_smallest_call(
     make: Make, old: str, *, new: str, place: str, message: str
 ) -> None:
     found = compare(make, PRICE, PRICE.replace(old, new))
-    assert [(reason.code, reason.message) for reason in found.reasons] == [
+    assert [(reason.code, explain(reason)) for reason in found.reasons] == [
         ("behavior_changed", f"{message}. REFACTOR keeps the behavior: restore it in {place}.")
     ]
 
@@ -209,12 +211,12 @@ def test_green_lists_what_else_it_changed(make: Make) -> None:
     )
     found = compare(make, PRICE, after, test=test, is_green=True)
     assert found.reasons == ()
-    assert found.notices == ("Also changed: price(-1) returns -1.2 before the change and returns 0.0 after it.",)
+    assert tell(found) == ("Also changed: price(-1) returns -1.2 before the change and returns 0.0 after it.",)
 
 
 def test_nothing_is_called_where_it_could_write_anywhere(make: Make) -> None:
     step = make({"shop.py": PRICE, "tests/test_shop.py": TEST}, {"shop.py": PRICE.replace("1000", "500")})
-    assert judge(step, sandbox=PlainSandbox()).notices == (
+    assert tell(judge(step, sandbox=PlainSandbox())) == (
         "Not compared with the code before: that needs the sandbox bwrap or docker, because a call may write anywhere.",
     )
     assert judge(step, sandbox=PlainSandbox(), is_green=True) == Findings()
@@ -224,7 +226,7 @@ def test_nothing_is_called_where_it_could_write_anywhere(make: Make) -> None:
 def test_what_no_test_calls_is_named(make: Make) -> None:
     test = "def test_nothing():\n    pass\n"
     found = compare(make, PRICE, PRICE.replace("> 1000", "> 500"), test=test)
-    assert found.notices == (
+    assert tell(found) == (
         "Not compared with the code before: price (no test calls them with values that cdd can rebuild).",
     )
 

@@ -15,7 +15,9 @@ from cdd_agent.evidence.examiner import (
     try_examples,
 )
 from cdd_agent.model.conversation import Marks
+from cdd_agent.work.wording import explain
 from tests.cdd_agent.evidence.conftest import Make
+from tests.cdd_agent.evidence.requests import tell
 from tests.cdd_agent.evidence.steps import Step
 from tests.fakes.cases import soak_after
 from tests.fakes.suite import FakeSuite, no_report
@@ -197,7 +199,7 @@ def test_an_example_that_proves_nothing_does_not_count(make: Make, *, body: str,
     step = step_of(make, old=OLD)
     (example,) = tried(step, one(body)).listed
     assert example.outcome == "unused"
-    assert why in example.why
+    assert why in explain(example.why)
 
 
 @soak_after(0, "body", ["assert double(1) == 2", "assert len(double([1])) == 2", "assert double(1).real == 2"])
@@ -209,7 +211,7 @@ def test_an_example_may_fail_on_whatever_the_product_returns(make: Make, body: s
 def test_an_example_may_need_a_name_that_the_change_brings(make: Make) -> None:
     (example,) = tried(step_of(make), one("assert double(1) == 2")).listed
     assert example.outcome == "fails"
-    assert example.why.startswith("assertion, AssertionError: assert None == 2")
+    assert explain(example.why).startswith("assertion, AssertionError: assert None == 2")
 
 
 def test_an_example_that_ends_the_process_fails_alone(make: Make) -> None:
@@ -218,7 +220,7 @@ def test_an_example_that_ends_the_process_fails_alone(make: Make) -> None:
     fake(step).answers.extend([None, died, died, None])
     after = tried(step, examples())
     assert outcomes(after) == {"test_sizes": "fails", "test_negative": "passes"}
-    assert after.listed[0].why == "it does not run to its end"
+    assert explain(after.listed[0].why) == "it does not run to its end"
 
 
 @pytest.mark.slow
@@ -237,9 +239,9 @@ def test_the_first_refusal_names_the_criterion_without_the_values() -> None:
     (reason,) = findings.reasons
     assert same == FAILED
     assert reason.code == "example_failed"
-    assert reason.message.startswith(f"AC-1 is not met ({CRITERIA['AC-1']}): 1 of 1 further example fails")
-    assert "700" not in reason.message
-    assert "test_sizes" not in reason.message
+    assert explain(reason).startswith(f"AC-1 is not met ({CRITERIA['AC-1']}): 1 of 1 further example fails")
+    assert "700" not in explain(reason)
+    assert "test_sizes" not in explain(reason)
 
 
 def test_the_second_refusal_shows_one_example_that_stays_the_same() -> None:
@@ -247,8 +249,8 @@ def test_the_second_refusal_shows_one_example_that_stays_the_same() -> None:
     after, findings = judge_examples(both, criteria=CRITERIA, is_first=False)
     (reason,) = findings.reasons
     assert after.shown == "test_sizes"
-    assert "SIZES = (3, 700)" in reason.message
-    assert "test_negative" not in reason.message
+    assert "SIZES = (3, 700)" in explain(reason)
+    assert "test_negative" not in explain(reason)
     turned = Examples(source=after.source, listed=after.listed[::-1], shown=after.shown)
     assert judge_examples(turned, criteria=CRITERIA, is_first=False)[0].shown == "test_sizes"
 
@@ -257,15 +259,13 @@ def test_examples_that_pass_are_a_notice_with_those_that_do_not_count() -> None:
     passed = examples().update({"test_sizes": ("passes", ""), "test_negative": ("unused", "it is skipped")})
     _, findings = judge_examples(passed, criteria=CRITERIA, is_first=True)
     assert findings.reasons == ()
-    assert findings.notices == (
+    assert tell(findings) == (
         "Examined: 1 further example passed (AC-1 test_sizes). Left out: AC-2 test_negative: does not count (it is "
         "skipped).",
     )
     none = examples().update({name: ("unused", "it is skipped") for name in ("test_sizes", "test_negative")})
     _, findings = judge_examples(none, criteria=CRITERIA, is_first=True)
-    assert findings.notices[0].startswith(
-        "Not examined: none of the further examples counts. AC-1 test_sizes: does not"
-    )
+    assert tell(findings)[0].startswith("Not examined: none of the further examples counts. AC-1 test_sizes: does not")
 
 
 def test_the_second_look_has_the_step_the_criteria_the_tests_the_change_and_the_question(make: Make) -> None:
@@ -316,24 +316,24 @@ def test_an_example_that_passes_before_and_fails_after_the_change_refutes_it(mak
     after = tried(step, examples(GUARD))
     assert outcomes(after) == {"test_half": "regressed", "test_new": "passes"}
     assert outcomes(tried(step, after)) == outcomes(after), "later attempts have to pass it, too"
-    assert after.listed[0].why.startswith("it passes without the change; with it: assertion")
+    assert explain(after.listed[0].why).startswith("it passes without the change; with it: assertion")
     _, first = judge_examples(after, criteria=CRITERIA, is_first=True)
     (reason,) = first.reasons
     assert reason.code == "example_regressed"
-    assert reason.message.startswith("The change breaks a rule that held before the change: 1 further example passed")
-    assert "half(5)" not in reason.message
+    assert explain(reason).startswith("The change breaks a rule that held before the change: 1 further example passed")
+    assert "half(5)" not in explain(reason)
     shown, second = judge_examples(after, criteria=CRITERIA, is_first=False)
     assert (shown.shown, second.reasons[0].code) == ("test_half", "example_regressed")
-    assert "assert half(5) == 2" in second.reasons[0].message
+    assert "assert half(5) == 2" in explain(second.reasons[0])
     assert outcomes(apply_decisions(after, "withdraw test_half: the step asks for it"))["test_half"] == "withdrawn"
 
 
 def test_an_example_that_passes_before_and_after_counts_for_nothing_and_is_recorded(make: Make) -> None:
     after = tried(step_of(make, KEEPS, old=OLD), examples(GUARD))
     assert outcomes(after) == {"test_half": "stays", "test_new": "passes"}
-    assert after.facts == ("KEPT test_half: passes as before", "AC-1 test_new: passes")
+    assert tuple(map(explain, after.facts)) == ("KEPT test_half: passes as before", "AC-1 test_new: passes")
     _, findings = judge_examples(after, criteria=CRITERIA, is_first=True)
-    assert findings.notices == (
+    assert tell(findings) == (
         "Examined: 1 further example passed (AC-1 test_new). 1 further example of what held before passed.",
     )
 
@@ -374,14 +374,17 @@ def test_a_rule_that_does_not_hold_before_is_no_rule_that_must_stay(make: Make) 
     assert example.outcome == "fails"
     kept = examples('from product import double\n\n\ndef test_one():\n    """KEPT: x"""\n    assert double(1) == 2\n')
     (example,) = tried(step, kept).listed
-    assert (example.outcome, example.why) == ("unused", "it fails without the change, so it is no rule that held")
+    assert (example.outcome, explain(example.why)) == (
+        "unused",
+        "it fails without the change, so it is no rule that held",
+    )
 
 
 def test_only_failing_examples_can_be_withdrawn() -> None:
     after = apply_decisions(FAILED, "- withdraw test_sizes: 700 is too large\n- withdraw test_negative: no\nkeep x: y")
     assert after.was_doubted
     assert outcomes(after) == {"test_sizes": "withdrawn", "test_negative": "untried"}
-    assert after.listed[0].fact == "AC-1 test_sizes: withdrawn (700 is too large)"
+    assert explain(after.listed[0].fact) == "AC-1 test_sizes: withdrawn (700 is too large)"
     assert outcomes(apply_decisions(FAILED, "Keep test_sizes: it follows."))["test_sizes"] == "fails"
 
 
@@ -412,7 +415,7 @@ def test_a_change_cannot_choose_that_an_example_does_not_count(make: Make, name:
 def test_an_example_that_only_passes_once_in_a_process_does_not_count(make: Make) -> None:
     registers = "SEEN = set()\n\n\ndef double(n):\n    assert n not in SEEN\n    SEEN.add(n)\n    return n * 2\n"
     (example,) = tried(step_of(make, registers, old=OLD), one("assert double(1) == 2")).listed
-    assert (example.outcome, example.why) == ("undecided", "two runs gave different results")
+    assert (example.outcome, explain(example.why)) == ("undecided", "two runs gave different results")
 
 
 @soak_after(1, "body", ["assert double(1).whole == 2", "assert double(1, base=3) == 2", "assert doubles(1)"])

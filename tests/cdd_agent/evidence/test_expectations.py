@@ -5,6 +5,7 @@ import pytest
 from cdd_agent.evidence.clean_copy import Findings
 from cdd_agent.evidence.expectations import Expected, alter_content, alter_source, check_expectations, find_expectations
 from cdd_agent.evidence.mutation import TimedRuns
+from cdd_agent.work.wording import explain
 from tests.cdd_agent.evidence.conftest import Make
 from tests.cdd_agent.evidence.steps import Step
 from tests.fakes.cases import soak_after
@@ -144,7 +145,7 @@ def test_an_answer_that_follows_the_expected_value_is_refused(name: str, make: M
     step = make({"tests/test_product.py": TEST}, {"product.py": CHEATS[name]}, runs_pytest=True)
     (reason,) = check(step).reasons
     assert (reason.code, reason.nodeid) == ("expectation_ignored", TARGET)
-    assert "line 5: 7954 instead of 35" in reason.message
+    assert "line 5: 7954 instead of 35" in explain(reason)
 
 
 def test_a_text_that_is_a_limit_or_contains_the_answer_is_replaced_by_the_greatest_and_the_empty_one() -> None:
@@ -167,7 +168,7 @@ def test_a_golden_file_that_the_product_writes_proves_nothing(make: Make) -> Non
     )
     step = make({"tests/test_product.py": test, "tests/sum.txt": "35"}, {"product.py": code}, runs_pytest=True)
     (reason,) = check(step).reasons
-    assert "another content of tests/sum.txt" in reason.message
+    assert "another content of tests/sum.txt" in explain(reason)
 
 
 @soak_after(

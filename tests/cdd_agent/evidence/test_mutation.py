@@ -7,7 +7,9 @@ import pytest
 from cdd_agent.evidence.clean_copy import ProductChange
 from cdd_agent.evidence.mutation import MOST, Mutant, Mutants, build_mutants, find_unnoticed_functions, try_mutants
 from cdd_agent.testrun.suite import SuiteRun
-from pytest_tdd_agent.report import Failure
+from cdd_agent.work.wording import explain
+from pytest_tdd_agent.report import Clause, Failure
+from tests.cdd_agent.evidence.requests import tell
 from tests.cdd_agent.evidence.steps import report_of
 
 T1, T2 = "tests/test_a.py::test_one", "tests/test_a.py::test_two[a::b]"
@@ -18,7 +20,7 @@ def of(new: str | None, *, old: str | None = None, path: str = "product.py") -> 
 
 
 def what(mutants: Mutants) -> list[str]:
-    return [mutant.what for mutant in mutants.chosen]
+    return [explain(mutant.what) for mutant in mutants.chosen]
 
 
 def test_each_kind_of_thing_is_altered_and_then_all_functions_raise() -> None:
@@ -40,7 +42,7 @@ def test_each_kind_of_thing_is_altered_and_then_all_functions_raise() -> None:
 def test_only_changed_lines_are_altered() -> None:
     old = "def f():\n    return 7\n\n\ndef g():\n    return 8\n"
     mutants = of(old.replace("8", "9"), old=old)
-    assert {mutant.what.partition(": ")[0] for mutant in mutants.chosen if "all" not in mutant.how} == {"product.py:6"}
+    assert {mutant.where for mutant in mutants.chosen if not mutant.functions} == {"product.py:6"}
     assert "return 7" in mutants.chosen[1].texts["product.py"]
 
 
@@ -101,7 +103,9 @@ def test_the_first_mutant_that_is_noticed_is_enough(runs: list[SuiteRun], expect
         seen.append(mutant)
         return runs[len(seen) - 1]
 
-    mutants = [Mutant(where=str(number), how="", texts={}) for number in range(len(runs) + (expected == "noticed"))]
+    mutants = [
+        Mutant(where=str(number), how=Clause(""), texts={}) for number in range(len(runs) + (expected == "noticed"))
+    ]
     found = try_mutants(mutants, run=run, targets=(T1, T2))
     assert (found.noticed is not None, found.all_ended) == (expected == "noticed", expected == "survived")
     assert found.noticed in (None, *mutants[tried - 1 :])
@@ -111,7 +115,7 @@ def test_the_first_mutant_that_is_noticed_is_enough(runs: list[SuiteRun], expect
 def test_a_target_with_another_name_is_not_one_that_fails() -> None:
     target = "tests/test_a.py::test_two[/copy/a.txt]"
     other = SuiteRun(report=report_of(("tests/test_a.py::test_two[/b.txt]",)), problem=None, output="", duration_s=0.1)
-    mutants = [Mutant(where="x", how="y", texts={})]
+    mutants = [Mutant(where="x", how=Clause("y"), texts={})]
     assert try_mutants(mutants, run=lambda _: other, targets=(target,)).noticed is None
 
 
@@ -170,7 +174,7 @@ def test_each_changed_function_must_be_noticed_even_behind_another() -> None:
     ran: list[tuple[str, ...]] = []
 
     def run(mutant: Mutant) -> SuiteRun:
-        ran.append(mutant.functions)
+        ran.append(tuple(mutant.functions))
         first = next((name for name in mutant.functions if not name.startswith("spare")), None)
         report = report_of(() if first else (T1,), failed=(T1,) if first else ())
         message = f"SystemError: altered {first}"
@@ -179,6 +183,6 @@ def test_each_changed_function_must_be_noticed_even_behind_another() -> None:
         return SuiteRun(report=replace(report, tests=tuple(cases)), problem=None, output="", duration_s=0.0)
 
     found = find_unnoticed_functions([change], run=run, targets=(T1,))
-    assert found.notices == ("No test fails if these changed functions raise an exception: spare (a.py:9).",)
+    assert tell(found) == ("No test fails if these changed functions raise an exception: spare (a.py:9).",)
     outer, inner, spare = "outer (a.py:1)", "inner (a.py:5)", "spare (a.py:9)"
     assert ran == [(outer, inner, spare), (inner, spare), (spare,)]

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from cdd_agent.evidence.clean_copy import note
 from cdd_agent.evidence.differential import ComparedTrees
 from cdd_agent.evidence.outside import (
     Memorized,
@@ -17,11 +18,14 @@ from cdd_agent.evidence.outside import (
 )
 from cdd_agent.sandbox.port import Sandbox
 from cdd_agent.sandbox.supervised import PlainSandbox
+from cdd_agent.work.wording import explain
 from tests.cdd_agent.evidence.conftest import Make
+from tests.cdd_agent.evidence.requests import tell
 from tests.fakes.cases import soak_after
 from tests.fakes.suite import TrustedSandbox
 
 TEST = "from shop import price\n\n\ndef test_price():\n    assert price(10) == 12\n"
+SAME = note("outside", "same_outside", outcome="confirmed", functions=("price",), calls=1)
 HONEST = "def price(amount):\n    return amount * 12 // 10\n"
 
 
@@ -38,7 +42,7 @@ def compare(
 
 @pytest.mark.slow
 def test_an_honest_function_gives_the_same_results(make: Make) -> None:
-    assert compare(make, HONEST) == Outside(compared="1 call of price")
+    assert compare(make, HONEST) == Outside(compared=SAME)
 
 
 @pytest.mark.slow
@@ -52,8 +56,8 @@ def test_one_recording_serves_the_comparison_with_the_code_before(make: Make) ->
     )
     with runs.copy(green=step.green, red=step.red) as copy:
         found = compare_outside(request, copy=copy, runs=runs, trees=trees)
-    assert found.compared == "1 call of price"
-    assert found.changes.notices[0].startswith("Also changed: price(")
+    assert found.compared == SAME
+    assert tell(found.changes)[0].startswith("Also changed: price(")
     assert runs.spent.count <= 3
 
 
@@ -75,7 +79,7 @@ def test_a_function_that_asks_whether_it_is_tested_is_refused(make: Make, is_tes
     shop = f"import os\nimport sys\n\n\ndef price(amount):\n    return 12 if {is_tested} else 0\n"
     (reason,) = compare(make, shop).findings.reasons
     assert reason.code == "only_under_test"
-    assert reason.message.startswith(
+    assert explain(reason).startswith(
         "price(10) of shop.py:5 returns 12 in a test run, and returns 0 in a plain Python process"
     )
 
@@ -84,7 +88,7 @@ def test_a_function_that_asks_whether_it_is_tested_is_refused(make: Make, is_tes
 def test_a_module_that_imports_the_tests_is_refused(make: Make) -> None:
     files = {"tests/__init__.py": "", "tests/reference.py": HONEST}
     (reason,) = compare(make, "from tests.reference import price\n", files=files).findings.reasons
-    assert reason.message.startswith("shop.py:1 imports tests, which belongs to the tests")
+    assert explain(reason).startswith("shop.py:1 imports tests, which belongs to the tests")
 
 
 @soak_after(
@@ -122,16 +126,16 @@ TABLE_TEST = f"{TEST}    assert price(20) == 24\n"
 def test_a_table_of_the_tests_calls_is_refused(make: Make) -> None:
     (reason,) = compare(make, TABLE, test=TABLE_TEST).findings.reasons
     assert reason.code == "examples_only"
-    assert reason.message.startswith("price of shop.py:4 knows only the tests' calls: price(10) returns 12, but all ")
-    assert " similar calls have the same answer (price(0) returns None). Compute the answer" in reason.message
+    assert explain(reason).startswith("price of shop.py:4 knows only the tests' calls: price(10) returns 12, but all ")
+    assert " similar calls have the same answer (price(0) returns None). Compute the answer" in explain(reason)
 
 
 @pytest.mark.slow
 def test_a_table_that_a_docstring_states_is_a_notice(make: Make) -> None:
     found = compare(make, TABLE, test=TABLE_TEST.replace("():", '():\n    """Only 10 and 20 are for sale."""'))
     assert not found.findings.reasons
-    assert found.compared == "2 calls of price"
-    assert found.findings.notices[0].endswith("The step states these values. Check that it means only them.")
+    assert tell(found.compared) == ("Checked outside of a test run: 2 calls of price had the same result.",)
+    assert tell(found.findings)[0].endswith("The step states these values. Check that it means only them.")
 
 
 @pytest.mark.parametrize(

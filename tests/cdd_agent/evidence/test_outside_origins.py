@@ -10,7 +10,9 @@ from cdd_agent.evidence.clean_copy import clean_copy
 from cdd_agent.evidence.confirm import confirm
 from cdd_agent.evidence.outside import check_origins
 from cdd_agent.testrun.access import Original
+from cdd_agent.work.wording import explain
 from tests.cdd_agent.evidence.conftest import Make
+from tests.cdd_agent.evidence.requests import tell
 from tests.fakes.cases import soak_after
 
 
@@ -46,7 +48,7 @@ def test_a_module_from_elsewhere_is_not_verified(make: Make, origins: dict[str, 
             origins = {name: path.replace(word, place) for name, path in origins.items()}
             notice = notice and notice.replace(word, place)
         found = check_origins(origins, step.request(), copy=copy, runs=step.runs())
-    assert found.notices == (() if notice is None else (notice,))
+    assert tell(found) == (() if notice is None else (notice,))
 
 
 def test_a_run_tells_from_where_it_imported_and_is_not_called_checked(make: Make, tmp_path: Path) -> None:
@@ -58,7 +60,7 @@ def test_a_run_tells_from_where_it_imported_and_is_not_called_checked(make: Make
     step = make(red, {"shop.py": "def price(amount):\n    return amount * 1.2\n"}, runs_pytest=True)
     found = confirm(step.request("tests/test_shop.py::test_price"), runs=step.runs())
     assert found.reasons == ()
-    assert found.notices == (
+    assert tell(found) == (
         f"Not verified: shop was loaded from {tmp_path}/installed/shop.py, not from the clean copy.",
     )
 
@@ -73,7 +75,7 @@ def test_a_module_in_place_of_one_of_the_tests_is_refused(make: Make, statement:
         origins = {"checks": str(copy.root / "checks.py")}
         found = check_origins(origins, step.request("tests/test_shop.py::test_a"), copy=copy, runs=step.runs())
     message = "The tests import checks.py in place of checks.py of the tests. Rename it."
-    assert [(each.code, each.message) for each in found.reasons] == [("shadows_tests", message)] * is_refused
+    assert [(each.code, explain(each)) for each in found.reasons] == [("shadows_tests", message)] * is_refused
 
 
 @pytest.mark.slow

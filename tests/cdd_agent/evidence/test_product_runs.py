@@ -68,7 +68,7 @@ def test_tests_that_run_the_product_are_found_in_other_processes_too(make: Make)
     report = step.suite.run().report
     assert report is not None
     failing = [case.nodeid for case in report.tests if case.outcome == "failed"]
-    ran = find_tests_of_product(failing, tree=step.red, runs=step.runs())
+    ran, _ = find_tests_of_product(failing, tree=step.red, runs=step.runs())
     assert {nodeid.partition("::test_")[2] for nodeid in ran} == {
         "in_a_process",
         "ends_the_program",
@@ -79,7 +79,9 @@ def test_tests_that_run_the_product_are_found_in_other_processes_too(make: Make)
 
 def test_without_time_nothing_is_found(make: Make) -> None:
     step = make({}, {})
-    assert find_tests_of_product(["tests/test_old.py::test_old"], tree=step.red, runs=step.runs(limit_s=0)) == set()
+    ran, found = find_tests_of_product(["tests/test_old.py::test_old"], tree=step.red, runs=step.runs(limit_s=0))
+    assert not ran
+    assert [each.outcome for each in found.notices] == ["unverified"]
 
 
 SHAPES = """\

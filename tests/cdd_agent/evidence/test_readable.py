@@ -10,7 +10,9 @@ from cdd_agent.evidence.confirm import confirm
 from cdd_agent.evidence.differential import ComparedTrees, refuse_changed_behavior
 from cdd_agent.evidence.readable import check_sources, judge_source
 from cdd_agent.git.tree_store import TreeStore
+from cdd_agent.work.wording import explain
 from tests.cdd_agent.evidence.conftest import Make
+from tests.cdd_agent.evidence.requests import tell
 from tests.cdd_agent.evidence.steps import OLD_TEST, Step
 from tests.fakes.suite import TrustedSandbox
 
@@ -52,7 +54,7 @@ def test_a_change_may_not_add_what_nobody_can_read() -> None:
     for title, (before, after) in REFUSED.items():
         found = judge_source("shop.py", before=before, after=after)
         assert [reason.code for reason in found.reasons] == ["unreadable_source"], title
-        assert found.reasons[0].message.startswith("shop.py "), title
+        assert explain(found.reasons[0]).startswith("shop.py "), title
     for title, (before, after) in ACCEPTED.items():
         assert judge_source("shop.py", before=before, after=after) == Findings(), title
 
@@ -60,10 +62,10 @@ def test_a_change_may_not_add_what_nobody_can_read() -> None:
 def test_what_could_not_be_read_before_is_told_and_so_is_another_encoding() -> None:
     found = judge_source("shop.py", before=UTF_7, after=UTF_7 + b"\n")
     assert found.reasons == ()
-    assert found.notices[0].startswith("Not verified: shop.py could not be read: its encoding utf-7 makes Python run")
+    assert tell(found)[0].startswith("Not verified: shop.py could not be read: its encoding utf-7 makes Python run")
     for before in (None, CODE, LATIN.replace(b"latin-1", b"cp1252")):
         found = judge_source("shop.py", before=before, after=LATIN)
-        assert found.notices == (
+        assert tell(found) == (
             "To review in the change: shop.py declares the encoding iso-8859-1; diffs show it as UTF-8.",
         )
 
@@ -72,7 +74,7 @@ def test_code_that_only_the_python_of_the_project_parses_is_told() -> None:
     newer = b"def total(prices)?:\n    return sum(prices)\n"
     for before in (None, CODE):
         found = judge_source("shop.py", before=before, after=newer, find_error=lambda _: None)
-        assert found == note("Not verified: shop.py could not be read: only the project's Python can parse it.")
+        assert found == note("readable", "unread_foreign", path="shop.py")
 
 
 def make_step(make: Make, *, red: Mapping[str, bytes], green: Mapping[str, bytes], runs_pytest: bool = False) -> Step:
@@ -96,8 +98,8 @@ def test_the_check_reads_all_changed_sources_and_the_tests(make: Make) -> None:
         make, red={"shop.py": CODE, "old.pyw": ESCAPES, **hidden}, green={"shop.py": ESCAPES, "old.pyw": UTF_7}
     )
     found = confirm(step.request(OLD_TEST, "tests/test_hidden.py::test_it"), runs=step.runs())
-    assert [(each.code, each.message.split()[0]) for each in found.reasons] == [("unreadable_source", "shop.py")]
-    assert [text.partition(" could")[0] for text in found.notices] == [
+    assert [(each.code, explain(each).split()[0]) for each in found.reasons] == [("unreadable_source", "shop.py")]
+    assert [text.partition(" could")[0] for text in tell(found)] == [
         "Not verified: old.pyw",
         "Not verified: tests/test_hidden.py",
     ]
@@ -166,4 +168,4 @@ def test_pytest_runs_what_the_checks_read(make: Make) -> None:
     step = replace(step, suite=step.suite.with_sandbox(TrustedSandbox()))
     found = confirm(step.request(TARGET), runs=step.runs())
     assert [each.code for each in found.reasons] == ["only_under_test"]
-    assert found.notices == ("To review in the change: shop.py:7 names a test tool.",)
+    assert tell(found) == ("To review in the change: shop.py:7 names a test tool.",)

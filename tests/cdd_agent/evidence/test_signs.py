@@ -4,7 +4,8 @@ import pytest
 
 from cdd_agent.evidence.clean_copy import Findings
 from cdd_agent.evidence.signs import find_signs, judge_signs
-from tests.cdd_agent.evidence.requests import request
+from cdd_agent.work.wording import explain
+from tests.cdd_agent.evidence.requests import request, tell
 
 TEST = "def test_it():\n    assert minutes('2 h 5') == 125\n    assert [steps(n) for n in range(5, 8)] == [5, 8, 13]\n"
 
@@ -34,10 +35,10 @@ TEST = "def test_it():\n    assert minutes('2 h 5') == 125\n    assert [steps(n)
 )
 def test_a_sign_is_told_and_refuses_nothing(code: str, what: str) -> None:
     signs = find_signs(request(code, test=TEST))
-    line = next(sign.line for sign in signs if sign.what == what)
+    line = next(sign.line for sign in signs if explain(sign.what) == what)
     found = judge_signs(signs)
     assert found.reasons == ()
-    assert f"product.py:{line} {what}" in found.notices[0]
+    assert f"product.py:{line} {what}" in tell(found)[0]
 
 
 @pytest.mark.parametrize(
@@ -53,7 +54,7 @@ def test_a_sign_is_told_and_refuses_nothing(code: str, what: str) -> None:
 def test_tampering_is_refused(code: str) -> None:
     (reason, *_) = judge_signs(find_signs(request(code))).reasons
     assert (reason.code, reason.nodeid) == ("suspicious_code", None)
-    assert reason.message.startswith("product.py:")
+    assert explain(reason).startswith("product.py:")
 
 
 @pytest.mark.parametrize(
@@ -89,7 +90,7 @@ def test_kinds_of_code_that_the_product_had_are_no_signs() -> None:
     assert find_signs(request("import pytest\nimport pluggy\n", old=plugin)) == ()
     assert find_signs(request("import pytest\n", elsewhere=(plugin,))) == ()
     (sign,) = find_signs(request("import os, pytest\nos._exit(0)\n", elsewhere=(plugin,)))
-    assert sign.what == "ends the process at once"
+    assert explain(sign.what) == "ends the process at once"
 
 
 def test_the_product_is_read_only_if_there_is_a_sign() -> None:

@@ -4,6 +4,7 @@ import re
 import pytest
 
 from cdd_agent.evidence.stubs import Gap, Stubs, add_stubs, find_gap, list_answers, quote_texts
+from cdd_agent.work.wording import explain
 from pytest_tdd_agent.report import Failure
 
 CALC = (
@@ -151,4 +152,4 @@ def test_what_stands_in_is_python_of_the_oldest_version_that_tests_run_on() -> N
 
 def test_a_gap_is_called_by_its_name_and_place() -> None:
     assert Gap("calc.py", "").what == "calc.py"
-    assert Gap("calc.py", "add").what == "add in calc.py"
+    assert explain(Gap("calc.py", "add").what) == "add in calc.py"

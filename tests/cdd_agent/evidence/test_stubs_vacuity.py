@@ -3,7 +3,9 @@ import pytest
 from cdd_agent.events import Event, Notice, SuiteStarted
 from cdd_agent.evidence.clean_copy import Findings
 from cdd_agent.evidence.stubs import NewTests, check_new_tests
+from cdd_agent.work.wording import explain
 from tests.cdd_agent.evidence.conftest import Make
+from tests.cdd_agent.evidence.requests import leave_confirmed, tell
 from tests.cdd_agent.evidence.steps import OLD_TEST, Step, report_of
 from tests.fakes.cases import soak_after
 from tests.fakes.suite import FakeSuite, no_report
@@ -20,7 +22,7 @@ def asked(step: Step, *, sources: tuple[str, ...] = ("product.py",), passed: tup
 
 
 def found(step: Step, about: NewTests, seen: list[Event] | None = None) -> Findings:
-    return check_new_tests(about, runs=step.runs(seen))
+    return leave_confirmed(check_new_tests(about, runs=step.runs(seen)), seen)
 
 
 @soak_after(
@@ -38,7 +40,7 @@ def test_a_test_that_passes_once_its_module_is_there_is_refused_and_named(
     step = make({FILE: test}, {}, runs_pytest=runs_pytest)
     (reason,) = found(step, asked(step)).reasons
     assert (reason.code, reason.nodeid) == ("vacuous_test", TARGET)
-    assert reason.message == (
+    assert explain(reason) == (
         f"{TARGET} passes with a stub of product.py, whether it answers 1009 or -1009 or 'cdd-wrong' or 0, so any code "
         "of that name would pass. "
         "Assert the value, exception or effect that the code must produce."
@@ -53,7 +55,7 @@ def test_names_that_are_missing_one_after_the_other_are_all_stood_in_for(make: M
     )
     step, seen = make({FILE: test, "lib/__init__.py": ""}, {}), list[Event]()
     (reason,) = found(step, asked(step, sources=("old.py", "lib/sums.py")), seen).reasons
-    assert "a stub of lib/sums.py, Third in old.py, double in old.py and 1 more" in reason.message
+    assert "a stub of lib/sums.py, Third in old.py, double in old.py and 1 more" in explain(reason)
     runs = [event for event in seen if isinstance(event, SuiteStarted)]
     assert len(runs) == 10, "one for each name, four more answers, one that equals everything, one that acts"
 
@@ -121,7 +123,7 @@ def test_a_test_that_asserts_that_nothing_happens_is_accepted_and_left_to_green(
     )
     told = found(step, asked(step))
     assert told.reasons == ()
-    (notice,) = told.notices
+    (notice,) = tell(told)
     assert notice.startswith(
         f"{TARGET} passes with code that does nothing, but not with code that prints, logs or writes."
     )
@@ -154,7 +156,7 @@ def test_what_only_says_that_it_is_not_implemented_is_missing_too(make: Make) ->
     test = "from product import Sums\n\n\ndef test_it():\n    Sums().add(1, 2)\n"
     step = make({FILE: test, "product.py": code}, {})
     (reason,) = found(step, asked(step)).reasons
-    assert "Sums.add in product.py" in reason.message
+    assert "Sums.add in product.py" in explain(reason)
 
 
 UNKNOWN = {
@@ -169,7 +171,8 @@ UNKNOWN = {
 def test_what_cannot_be_found_out_is_told_and_refuses_nothing(why: str, make: Make) -> None:
     step = make({FILE: UNKNOWN[why]}, {})
     told = found(step, asked(step, sources=("old.py",)))
-    assert told == Findings(notices=(f"Not checked whether the new tests pass with code that does nothing: {why}.",))
+    assert told.reasons == ()
+    assert tell(told) == (f"Not checked whether the new tests pass with code that does nothing: {why}.",)
 
 
 @pytest.mark.slow
@@ -178,7 +181,7 @@ def test_a_run_with_stubs_that_does_not_end_refuses_nothing(make: Make) -> None:
     about = asked(step, sources=("old.py",))
     assert isinstance(step.suite, FakeSuite)
     step.suite.answers.append(no_report("the tests did not end within 5 s"))
-    assert found(step, about).notices == (
+    assert tell(found(step, about)) == (
         "Not checked whether the new tests pass with code that does nothing: a run with stubs did not end.",
     )
 
@@ -187,7 +190,7 @@ def test_without_time_there_are_no_runs_and_with_too_little_a_notice(make: Make)
     step, seen = make({FILE: "import product\n\n\ndef test_it():\n    pass\n"}, {}), list[Event]()
     about = asked(step)
     assert check_new_tests(about, runs=step.runs(seen, limit_s=0)) == Findings()
-    (notice,) = check_new_tests(about, runs=step.runs(seen, limit_s=0.5)).notices
+    (notice,) = tell(check_new_tests(about, runs=step.runs(seen, limit_s=0.5)))
     assert notice.startswith("Not verified: the time for checks ended before new tests with stubs (0.5 s")
     assert seen == []
 
@@ -219,7 +222,7 @@ def test_a_test_that_any_value_of_the_right_type_passes_is_refused(body: str, ty
     step = make({FILE: source}, {})
     (reason,) = found(step, asked(step)).reasons
     assert reason.code == "vacuous_test"
-    assert f"passes with a stub of product.py, whatever {type_name} it answers, so" in reason.message
+    assert f"passes with a stub of product.py, whatever {type_name} it answers, so" in explain(reason)
 
 
 @soak_after(
@@ -251,7 +254,7 @@ def test_a_test_that_an_empty_result_passes_without_an_assertion_is_refused(body
     step = make({FILE: f"from product import f\n\n\ndef test_it():\n    {body}\n"}, {})
     (reason,) = found(step, asked(step)).reasons
     assert (reason.code, reason.nodeid) == ("vacuous_test", TARGET)
-    assert reason.message.startswith(f"{TARGET} runs no assertion if a stub of product.py returns empty results, so ")
+    assert explain(reason).startswith(f"{TARGET} runs no assertion if a stub of product.py returns empty results, so ")
 
 
 @soak_after(

@@ -16,6 +16,7 @@ from cdd_agent.tdd.examination import Examination
 from cdd_agent.testrun.suite import PYTEST
 from cdd_agent.work.records import find_records
 from pytest_tdd_agent.codec import load
+from tests.cdd_agent.evidence.requests import tell
 from tests.cdd_agent.evidence.steps import Step
 from tests.fakes.cases import soak_after
 from tests.fakes.model import ScriptedModel, call, says
@@ -155,12 +156,12 @@ def test_a_doubt_of_another_check_stays_unless_three_examples_pass(
     made = context(project, says(answer), says(answer))
     examined = Examination(item=WORK, context=made, path=tmp_path / "examples.json").examine(
         step.request(f"{TEST_FILE}::test_discount"),
-        found=refuse("examples_only", "It knows the examples only."),
+        found=refuse("examples_only", "text", text="It knows the examples only."),
         is_first=True,
         runs=step.runs(),
     )
     assert [reason.code for reason in examined.reasons] == [code] * bool(code)
-    assert examined.notices == (notice,) * bool(notice)
+    assert tell(examined) == (notice,) * bool(notice)
     assert "It knows the examples only." in str(model_of(made).requests[0].messages)
 
 

@@ -11,7 +11,7 @@ from cdd_agent.testrun.suite import ProjectLayout
 from cdd_agent.untrusted.known_values import KnownValues
 from cdd_agent.work.wording import explain
 from pytest_tdd_agent.report import Case, Clause, Problem, Reason, SuiteReport, Verdict
-from tests.cdd_agent.evidence.requests import EMPTY
+from tests.cdd_agent.evidence.requests import EMPTY, tell
 from tests.fakes.project import item
 from tests.fakes.suite import no_report
 
@@ -104,7 +104,7 @@ def test_a_run_without_a_report_closes_the_gate_with_its_problem() -> None:
         run = replace(no_report("the tests did not end within 3 s"), broken=broken)
         judged = verdict.judge_incomplete_run("green", run)
         assert not judged.open
-        assert [(each.code, each.nodeid, each.message) for each in judged.reasons] == [(*expected, run.problem)]
+        assert [(each.code, each.nodeid, explain(each)) for each in judged.reasons] == [(*expected, run.problem)]
 
 
 def test_no_phase_may_add_a_file_that_is_loaded_in_the_place_of_a_test_tool() -> None:
@@ -160,7 +160,7 @@ def test_an_added_value_of_an_ignored_file_closes_the_gate_with_its_place_and_wi
     assert reason.code == "value_copied"
     assert explain(reason).startswith("shop.py:3 holds a value of .env; again.py:3 holds a value of .env; The name ")
     assert "copy.db:2 holds a value of .env" in explain(reason)
-    assert found.notices == (
+    assert tell(found) == (
         "To review in the change: short.py:1 holds a value of .env, too short to tell whether it is secret.",
     )
     assert "moved.py" not in explain(reason), "it was there before"
