@@ -380,8 +380,7 @@ class Landings:
             return
         with private_index() as index:
             self._repository.stage_entries(new, index=index)
-            write = ("--force", "--all", f"--prefix={self._staged}/")
-            self._repository.git("checkout-index", write, variables=index)
+            self._repository.git("checkout-index", ("--force", "--all", f"--prefix={self._staged}/"), variables=index)
         for path, entry in new.items():
             staged = self._staged / path
             if entry.mode != _LINK:
