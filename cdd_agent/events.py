@@ -433,7 +433,7 @@ class HandoffsAudited(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RolledBack(msgspec.Struct, frozen=True, kw_only=True):
-    """The work tree was restored from a checkpoint; the ref ``kept`` saves its earlier content."""
+    """The work tree was restored from a snapshot; the ref ``kept`` saves its earlier content."""
 
     checkpoint: str
     kept: str

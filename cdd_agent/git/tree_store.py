@@ -48,8 +48,9 @@ MOST_FILE_BYTES = 10 * 1024 * 1024
 MOST_NEW_FILES = 5_000
 MOST_NEW_BYTES = 200_000_000
 _OWN_REFS = "refs/cdd/"
-_PREFIX = "refs/cdd/checkpoints/"
-REF = re.compile(rf"{_PREFIX}.+/(?P<number>[0-9]{{1,9}})")
+SAVED = "refs/cdd/checkpoints/"
+"""The beginning of the ref of a checkpoint, and of a snapshot that belongs to a step."""
+REF = re.compile(rf"{SAVED}.+/(?P<number>[0-9]{{1,9}})")
 """The ref of a checkpoint; snapshots in the same folders have other names."""
 _PATIENCE_S = 30.0
 _SHOWN = 5
@@ -215,7 +216,7 @@ class Shadow:
             if any(value not in ("unspecified", "unset") for value in attributes[2::3]):
                 self.index_file.unlink(missing_ok=True)
                 return
-            # A submodule would hide the files in its folder. What a sparse checkout omits is marked as unchanged.
+            # A submodule hides the files in its folder; a mark, a file that a sparse checkout omits, once it is there.
             hiding = (path for about, _, path in tracked if about.startswith(("S ", f"H {SUBMODULE}")))
             self.files.stage_entries(dict.fromkeys(hiding), index=self.variables)
         except GitError:  # an index that depends on other files, for example
@@ -352,7 +353,7 @@ class TreeStore:
             or is_internal(path)
         )
 
-    # What the files are now.
+    # How to capture them.
 
     def capture(self, *, rules: str = "", is_limited: bool = True) -> Capture:
         """Return the files as they are now. The exact form needs the lock of the shadow.
@@ -365,7 +366,7 @@ class TreeStore:
         # That takes several calls of git, so nothing is written again while no file changes.
         state = self._scan()
         if state is None:
-            time.sleep(_TICK_NS / _SECOND_NS)  # less work than to write everything once more later
+            time.sleep(_TICK_NS / _SECOND_NS)  # cheaper than to write everything again later
             state = self._scan()
         if state is not None and self._captured is not None and self._captured[0] == state:
             return self._captured[1]
@@ -546,7 +547,7 @@ class Checkpoints:
 
     def list_all(self, *, everywhere: bool = False) -> tuple[Checkpoint, ...]:
         """Return the checkpoints of this work tree, or of all work trees of the repository, oldest first."""
-        refs = self.repository.list_ref_names(_PREFIX)
+        refs = self.repository.list_ref_names(SAVED)
         numbers = sorted((int(match["number"]), ref) for ref in refs if (match := REF.fullmatch(ref)))
         named = ((ref, self.repository.read_ref(ref), number) for number, ref in numbers)
         found = (self._read(ref, top, number=number) for ref, top, number in named if top)
@@ -680,9 +681,9 @@ class Checkpoints:
         entries = [*self._save_index(), ("100644", "meta.json", meta), ("40000", "work", captured.tree)]
         rows = (f"{mode} {name}\0".encode() + bytes.fromhex(entry) for mode, name, entry in entries)
         top = repository.trees.write(b"".join(rows))
-        refs = repository.list_ref_names(_PREFIX)
+        refs = repository.list_ref_names(SAVED)
         number = 1 + max((int(match["number"]) for ref in refs if (match := REF.fullmatch(ref))), default=0)
-        ref = f"{_PREFIX}{about.ticket or BY_HAND}/{number}"
+        ref = f"{SAVED}{about.ticket or BY_HAND}/{number}"
         repository.refs.set(ref, top)
         return Checkpoint(number=number, ref=ref, id=top, files=captured.tree, about=about)
 
@@ -779,7 +780,7 @@ def _ignores_itself(folder: os.DirEntry[str]) -> bool:
 def _require_own_ref(ref: str) -> str:
     # The name may come from a file that somebody else wrote, and must not overwrite a branch of the user.
     if not ref.startswith(_OWN_REFS):
-        raise UsageError(f"{ref!r} is not a checkpoint.", hint="list the checkpoints: git for-each-ref refs/cdd")
+        raise UsageError(f"{ref!r} is not a snapshot.", hint="list the snapshots: git for-each-ref refs/cdd")
     return ref
 
 

@@ -210,7 +210,7 @@ class Green:
             self._refusal = describe_refusal(recovery) or step.refusal
             recovery.undo_if_underway(why="the run is restarted")
             return None
-        recovery.require_checkpoints()
+        recovery.require_snapshots()
         known = keep_interruption(known, recovery)
         if not recovery.is_underway():
             self._interrupted = known.execution(_STEP).interrupted

@@ -457,7 +457,7 @@ class Executor:
         self._run.require_budget(self.state.execution(number))
         commits.require_finished(self.context.repository)
         recovery = self.make_recovery(number)
-        recovery.require_checkpoints()
+        recovery.require_snapshots()
         is_resumed = recovery.is_underway()
         if not is_resumed:
             self._require_clean(allow_dirty=self.allows_dirty or self.keeps_changes)

@@ -29,7 +29,7 @@ from cdd_agent.runs import records
 from cdd_agent.runs.feature import BEGIN, PREFIX, RUN
 from cdd_agent.runs.records import Files, RollbackRecord, StoredRecord, decode_states, rewind
 from cdd_agent.storage import write_atomic
-from cdd_agent.tdd.step import StepCheckpoints, alone, landed_head
+from cdd_agent.tdd.step import StepRefs, alone, landed_head
 from cdd_agent.work.handoff import Handoff
 from cdd_agent.work.records import find_records
 from cdd_agent.work.state import RunState, Status, StepExecution
@@ -336,8 +336,8 @@ class Rollbacks:
                 self.snapshots.forget(self._checkpoints(record.ticket, step).ref("*"))
                 break
 
-    def _checkpoints(self, ticket: str, step: StepExecution) -> StepCheckpoints:
-        return StepCheckpoints(ticket=ticket, step=step, repository=self.repository, snapshots=self.snapshots)
+    def _checkpoints(self, ticket: str, step: StepExecution) -> StepRefs:
+        return StepRefs(ticket=ticket, step=step, repository=self.repository, snapshots=self.snapshots)
 
 
 def _find_target(repository: Repository, name: str) -> tuple[CommitId, Handoff]:

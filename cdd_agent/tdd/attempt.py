@@ -591,7 +591,7 @@ class Attempt:
 
     def _save_work(self, name: str) -> _Work:
         snapshots = self.context.snapshots
-        snapshot = snapshots.take(self.recovery.checkpoints.ref(name), message=f"the files after {name}")
+        snapshot = snapshots.take(self.recovery.refs.ref(name), message=f"the files after {name}")
         return _Work(snapshot=snapshot, changes=snapshots.list_changes_since(self.baseline.snapshot, until=snapshot))
 
     def _judge_blocked(self, call: ToolCall, work: _Work) -> _Judgment | None:

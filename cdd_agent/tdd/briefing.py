@@ -192,10 +192,10 @@ def save_interruption(recovery: StepRecovery, *, words: str = "") -> Interrupted
     """
     step, context, before = recovery.step, recovery.context, recovery.find_attempt()
     # The tree may be gone; an earlier version may have made the attempt in the user's own files.
-    has_files = context.workplace.run_tree.is_on(recovery.checkpoints.read_tip())
+    has_files = context.workplace.run_tree.is_on(recovery.refs.read_tip())
     if before is None or step.phase is None or not has_files:
         return step.interrupted
-    recovery.checkpoints.freeze_ignore_rules()
+    recovery.refs.freeze_ignore_rules()
     # A test run that was interrupted too may have left files.
     files = context.find_files_before_tests() or context.snapshots.take_unsaved().commit
     tree = context.workplace.tree

@@ -176,7 +176,7 @@ class Cycle:
             if attempt is not None:
                 work = save_interruption(self._recovery, words=attempt.words)
                 self._save_state(record_interruption(self._state, self._item.number, work=work))
-                self._recovery.checkpoints.clear_attempt()
+                self._recovery.refs.clear_attempt()
 
     def _begin_or_resume(self) -> None:
         if (state := keep_interruption(self._state, self._recovery)) is not self._state:
@@ -185,7 +185,7 @@ class Cycle:
         if not recovery.has_begun():
             first = next(phase for phase in item.phases if phase not in self._step.commits)
             self._save_state(enter_phase(self._state, item.number, phase=first, checkpoint=recovery.begin()))
-            self._tip = recovery.checkpoints.read_tip()
+            self._tip = recovery.refs.read_tip()
         else:
             self._tip = recovery.restore()
 
@@ -236,14 +236,14 @@ class Cycle:
         context.forget_files_before_tests()
         name = recovery.name_attempt(phase, len(earlier) + 1)
         if context.policy.continues_interrupted:
-            recovery.checkpoints.mark_attempt(name, before=last or baseline.snapshot)
+            recovery.refs.mark_attempt(name, before=last or baseline.snapshot)
         self._attempt = Attempt(item, phase, step=step, baseline=baseline, context=context, copies=self._copies)
         record = self._attempt.run(is_anew=is_anew, is_continued=is_continued)
         self._attempt = None
         private_folder(context.project)  # restores its protections, in case the agent removed them
         self._report_nested()
         self._save_state(record_attempt(self._state, item.number, attempt=record))
-        recovery.checkpoints.clear_attempt()
+        recovery.refs.clear_attempt()
 
     def _continue_interrupted(self, phase: Phase) -> bool:
         """Put the work of an interrupted attempt back; return whether the files contain it."""
@@ -316,7 +316,7 @@ class Cycle:
         """
         context, landing = self._context, self._landing(attempt, item=item)
         # Not the files as they are now: after the gate has judged them, somebody may have changed or deleted some.
-        judged = self._recovery.read_checkpoint(attempt)
+        judged = self._recovery.read_snapshot(attempt)
         paths = tuple(each.path for each in context.snapshots.list_changes_since(baseline.snapshot, until=judged))
         if not paths and not context.policy.allows_empty_commits and self._step.commits:
             commit = CommitId(list(self._step.commits.values())[-1])
@@ -379,7 +379,7 @@ class Cycle:
         if checkpoint is not None and context.snapshots.list_changes_since(checkpoint):
             context.snapshots.take(checkpoint.ref, message="on the user's branch")
             self._forget_report(attempt)
-        recovery.checkpoints.save_tip(self._tip)
+        recovery.refs.save_tip(self._tip)
 
     def _forget_report(self, attempt: AttemptRecord) -> None:
         # The report is about other files now. Without it, the next phase runs the tests for its baseline.

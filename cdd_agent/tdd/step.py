@@ -1,4 +1,4 @@
-"""What a step leaves in the repository: its checkpoints, and the commits of its phases with their notes.
+"""What a step leaves in the repository: its snapshots, and the commits of its phases with their notes.
 
 ``StepRecovery`` restores the files after an interruption or a failure, and takes back what the step landed. Before
 anything of the user's is undone, it is saved under ``refs/cdd``. ``Landing`` commits an open attempt, with its note.
@@ -24,7 +24,7 @@ from cdd_agent.git import commits
 from cdd_agent.git.notes import append_line
 from cdd_agent.git.repository import CommitId, Entry, Repository, has_ref, require_usable, resolve_revision
 from cdd_agent.git.runner import GitError
-from cdd_agent.git.tree_store import Snapshot, TreeStore
+from cdd_agent.git.tree_store import SAVED, Snapshot, TreeStore
 from cdd_agent.storage import is_leftover, scratch, sweep
 from cdd_agent.tdd.context import Context, Phase, Progress, WorkItem, commit_prefix
 from cdd_agent.tdd.examination import load_examples
@@ -73,9 +73,9 @@ def step_label(number: int, base: str | None) -> str:
     return f"step-{number}-{(base or 'root')[:8]}"
 
 
-def checkpoint_ref(ticket: str, step: StepExecution, *, name: str) -> str:
-    """Return the ref of the step's checkpoint ``name``."""
-    return f"refs/cdd/checkpoints/{ticket}/{_find_label(step)}-{name}"
+def snapshot_ref(ticket: str, step: StepExecution, *, name: str) -> str:
+    """Return the ref of the step's snapshot ``name``."""
+    return f"{SAVED}{ticket}/{_find_label(step)}-{name}"
 
 
 def _find_label(step: StepExecution) -> str:
@@ -91,8 +91,8 @@ def landed_head(step: StepExecution) -> CommitId | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepCheckpoints:
-    """The checkpoints of one step: snapshots of its files, and its tip."""
+class StepRefs:
+    """The refs of one step: snapshots of its files, its tip, and the attempt that is under way."""
 
     ticket: str
     step: StepExecution
@@ -100,13 +100,13 @@ class StepCheckpoints:
     snapshots: TreeStore
 
     def ref(self, name: str) -> str:
-        """Return the ref of the checkpoint ``name``; ``*`` matches all of them."""
-        return checkpoint_ref(self.ticket, self.step, name=name)
+        """Return the ref of the snapshot ``name``; ``*`` matches all of them."""
+        return snapshot_ref(self.ticket, self.step, name=name)
 
     def freeze_ignore_rules(self) -> None:
         """Use the ignore rules of the step's start until it ends.
 
-        Otherwise the agent could hide a file from checkpoints by editing .gitignore.
+        Otherwise the agent could hide a file from snapshots by editing .gitignore.
         """
         self.snapshots.freeze_ignored(self.ref("ignored"))
 
@@ -128,18 +128,18 @@ class StepCheckpoints:
 
     def clear_attempt(self) -> None:
         """Forget the attempt at any step of the ticket that was under way: its files are saved, or gone."""
-        folder = f"refs/cdd/checkpoints/{self.ticket}/"
+        folder = f"{SAVED}{self.ticket}/"
         for ref in self.repository.list_ref_names(folder):
             if f"-{_RUNNING}" in ref and "/" not in ref.removeprefix(folder):  # below are those of forks
                 self.repository.refs.delete(ref)
 
     def find_last(self) -> Snapshot | None:
-        """Return the newest checkpoint from which the step can continue."""
+        """Return the newest snapshot from which the step can continue."""
         name = self._last_name()
         return self.snapshots.find(name) if name else None
 
     def find_missing(self) -> str | None:
-        """Return the ref of a checkpoint that the step needs and that no longer exists."""
+        """Return the ref of a snapshot that the step needs and that no longer exists."""
         needed = (ref for ref in (self.step.checkpoint, self._last_name(), self.ref("tip")) if ref)
         return next((ref for ref in needed if self.snapshots.find(ref) is None), None)
 
@@ -159,7 +159,7 @@ class StepRecovery:
         self.ticket = ticket
         self.step = step
         self.context = context
-        self.checkpoints = StepCheckpoints(
+        self.refs = StepRefs(
             ticket=f"{ticket}/{context.fork}" if context.fork else ticket,
             step=step,
             repository=context.repository,
@@ -171,7 +171,7 @@ class StepRecovery:
         return self.context.reports / f"{_find_label(self.step)}-{name}.json"
 
     def name_attempt(self, phase: Phase, number: int | str) -> str:
-        """Return the name of an attempt's checkpoint and report; number 0 is the checkpoint before the first one."""
+        """Return the name of an attempt's snapshot and report; number 0 is the snapshot before the first one."""
         # After a return to RED, the names differ from those of the first round, whose evidence stays.
         return f"{'again-' if self.step.was_sent_back else ''}{phase}-{number}"
 
@@ -182,58 +182,58 @@ class StepRecovery:
 
     def baseline_ref(self, phase: Phase) -> str:
         """Return the ref of the files before ``phase``."""
-        return self.checkpoints.ref(self.name_attempt(phase, 0))
+        return self.refs.ref(self.name_attempt(phase, 0))
 
     def begin(self) -> str:
-        """Prepare the files for the step, delete leftovers of earlier tries at it, and return the first checkpoint."""
+        """Prepare the files for the step, delete leftovers of earlier tries at it, and return the first snapshot."""
         snapshots = self.context.snapshots
-        snapshots.forget(self.checkpoints.ref("*"))
+        snapshots.forget(self.refs.ref("*"))
         for stale in self.context.reports.glob(f"{_find_label(self.step)}-*.json"):
             stale.unlink()
-        self.checkpoints.save_tip(self.context.workplace.begin())
-        self.checkpoints.clear_attempt()
-        self.checkpoints.freeze_ignore_rules()
-        return snapshots.take(self.checkpoints.ref("start"), message=f"before step {self.step.step_number}").ref
+        self.refs.save_tip(self.context.workplace.begin())
+        self.refs.clear_attempt()
+        self.refs.freeze_ignore_rules()
+        return snapshots.take(self.refs.ref("start"), message=f"before step {self.step.step_number}").ref
 
     def is_underway(self) -> bool:
         """Return whether the step was interrupted and can continue."""
-        return self.has_begun() and self.checkpoints.find_missing() is None
+        return self.has_begun() and self.refs.find_missing() is None
 
     def has_begun(self) -> bool:
         """Return whether the step was interrupted after its first attempt; before that, it begins anew."""
         is_in_progress = self.step.status == Status.IN_PROGRESS and self.step.checkpoint is not None
         return is_in_progress and bool(self.step.attempts or self.step.commits)
 
-    def require_checkpoints(self) -> None:
-        """Raise ``UsageError`` if the step is in progress and one of its checkpoints no longer exists."""
-        missing = self.checkpoints.find_missing() if self.has_begun() else None
+    def require_snapshots(self) -> None:
+        """Raise ``UsageError`` if the step is in progress and one of its snapshots no longer exists."""
+        missing = self.refs.find_missing() if self.has_begun() else None
         if missing:
             name = self.context.step_name(self.step)
             restart = self.context.resume_commands(self.ticket, self.step).restart
             raise UsageError(
-                f"{name[0].upper()}{name[1:]} is in progress, but its checkpoint {missing} is not in this repository.\n"
+                f"{name[0].upper()}{name[1:]} is in progress, but its snapshot {missing} is not in this repository.\n"
                 "Nothing was touched.",
                 hint=f"fetch it from the repository in which {name} began, or restart on the current commit: {restart}",
             )
 
-    def read_checkpoint(self, attempt: AttemptRecord) -> Snapshot:
-        """Return the files that the gate has judged; raises ``UsageError`` if their checkpoint no longer exists."""
+    def read_snapshot(self, attempt: AttemptRecord) -> Snapshot:
+        """Return the files that the gate has judged; raises ``UsageError`` if their snapshot no longer exists."""
         found = self.context.snapshots.find(attempt.checkpoint) if attempt.checkpoint else None
         if found is None:
             raise UsageError(
-                f"The checkpoint {attempt.checkpoint} is not in this repository. Nothing was changed.",
+                f"The snapshot {attempt.checkpoint} is not in this repository. Nothing was changed.",
                 hint=f"restart: {self.context.resume_commands(self.ticket, self.step).restart}",
             )
         return found
 
     def find_attempt(self) -> CommitId | None:
         """Return the files from before the attempt that is under way; None if none is."""
-        return self.checkpoints.find_attempt(self._name_next_attempt())
+        return self.refs.find_attempt(self._name_next_attempt())
 
     def continue_interrupted(self) -> bool:
         """Put the work of an interrupted attempt back into the files; return False if it does not fit them."""
         work, snapshots, tree = self.step.interrupted, self.context.snapshots, self.context.workplace.tree
-        made = self.checkpoints.repository.read_ref(work.files) if work is not None and work.files else None
+        made = self.refs.repository.read_ref(work.files) if work is not None and work.files else None
         if made is None:
             return False
         now = snapshots.take_unsaved().commit
@@ -250,13 +250,13 @@ class StepRecovery:
         return self.name_attempt(phase, sum(each.phase == phase for each in self.step.attempts) + 1)
 
     def restore(self) -> CommitId | None:
-        """Restore the files of the step's last checkpoint after an interruption, and return the tip."""
-        snapshot, tip = self.checkpoints.find_last(), self.checkpoints.read_tip()
+        """Restore the files of the step's last snapshot after an interruption, and return the tip."""
+        snapshot, tip = self.refs.find_last(), self.refs.read_tip()
         if snapshot is None or tip is None:
             return tip
         self.context.workplace.resume(tip)
-        self.checkpoints.clear_attempt()
-        self.checkpoints.freeze_ignore_rules()
+        self.refs.clear_attempt()
+        self.refs.freeze_ignore_rules()
         self.context.snapshots.restore(snapshot)
         return tip
 
@@ -266,7 +266,7 @@ class StepRecovery:
         self.context.snapshots.restore(snapshot, only=only)
 
     def set_aside(self, attempt: AttemptRecord) -> str | None:
-        """Keep the files of an attempt under a new ref, and return it; None if its checkpoint is lost."""
+        """Keep the files of an attempt under a new ref, and return it; None if its snapshot is lost."""
         found = self.context.snapshots.find(attempt.checkpoint) if attempt.checkpoint else None
         if found is None:
             return None
@@ -283,7 +283,7 @@ class StepRecovery:
     def undo_red(self, *, why: str, kept: str) -> CommitId:
         """Return files and branch to the state before RED, and return the new tip; the ref ``kept`` has the files."""
         context, base, head = self.context, self._find_base_of_red(), self.context.repository.read_head()
-        snapshot, tip = context.snapshots.find(self.baseline_ref("red")), self.checkpoints.read_tip()
+        snapshot, tip = context.snapshots.find(self.baseline_ref("red")), self.refs.read_tip()
         assert base is not None
         assert snapshot is not None
         assert tip is not None
@@ -292,7 +292,7 @@ class StepRecovery:
             context.workplace.take_back(head, base=base)
         tip = context.workplace.follow(base, made=None, tip=tip)
         context.snapshots.restore(snapshot)
-        self.checkpoints.save_tip(tip)
+        self.refs.save_tip(tip)
         context.emit(RolledBack(checkpoint=snapshot.ref, kept=kept, why=why))
         return tip
 
@@ -363,7 +363,7 @@ def alone_on(folder: Path, *, context: Context) -> Iterator[None]:
     """Lock ``folder``, which belongs to a ticket or a run, and finish a landing that was killed."""
     common = context.repository.location.common_dir
     require_usable(context.repository.location)
-    # All work trees of the repository share the ticket's checkpoints; a fork has its own.
+    # All work trees of the repository share the ticket's snapshots; a fork has its own.
     shared = lock_checkpoints(common, folder.name, fork=context.fork)
     with scratch(), lock_ticket(context.project, folder), shared as was_killed:
         if was_killed:

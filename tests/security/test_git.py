@@ -378,7 +378,7 @@ def test_a_snapshot_is_never_kept_in_the_place_of_a_branch(tmp_path: Path, *, re
     repository = made(tmp_path / "project")
     head, snapshots = head_of(repository), TreeStore(repository)
     for use in (partial(snapshots.take, message="x"), snapshots.find, snapshots.forget):
-        with pytest.raises(UsageError, match="is not a checkpoint"):
+        with pytest.raises(UsageError, match="is not a snapshot"):
             use(ref)
     assert repository.read_head() == head
 

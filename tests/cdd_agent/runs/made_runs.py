@@ -16,7 +16,7 @@ from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.git.tree_store import TreeStore
 from cdd_agent.runs.records import RollbackRecord
 from cdd_agent.runs.rollback import Rollbacks
-from cdd_agent.tdd.step import StepCheckpoints, alone, checkpoint_ref
+from cdd_agent.tdd.step import StepRefs, alone, snapshot_ref
 from cdd_agent.work.handoff import (
     PHASE_OF,
     CurrentTest,
@@ -110,8 +110,8 @@ class Run:
             base_commit=self.repository.read_head(),
             phase="plan",
         )
-        ref = checkpoint_ref(SLUG, step, name="start")
-        StepCheckpoints(
+        ref = snapshot_ref(SLUG, step, name="start")
+        StepRefs(
             ticket=SLUG, step=step, repository=self.repository, snapshots=self.rollbacks.snapshots
         ).freeze_ignore_rules()
         self.rollbacks.snapshots.take(ref, message="start")
@@ -133,7 +133,7 @@ class Run:
         title = f"{PHASE_OF[phase]}: {TITLES[cycle - 1]}\n\nTicket: {SLUG}\nHandoff-Id: {phase.lower()}-{cycle}\n"
         commit = commit_paths(self.repository, title, paths=files, allow_empty=not files)
         append_line(self.repository, commit, line=encode(said(phase, cycle, commit=commit, following=following)))
-        checkpoint = checkpoint_ref(SLUG, self.step, name=f"{PHASE_OF[phase]}-1")
+        checkpoint = snapshot_ref(SLUG, self.step, name=f"{PHASE_OF[phase]}-1")
         self.rollbacks.snapshots.take(checkpoint, message="landed")
         attempt = AttemptRecord(
             phase=PHASE_OF[phase],

@@ -14,7 +14,7 @@ from cdd_agent.git.run_tree import RunTrees
 from cdd_agent.git.tree_store import TreeStore
 from cdd_agent.runs.history import read_reachable_notes
 from cdd_agent.storage import private_folder
-from cdd_agent.tdd.step import StepCheckpoints, alone, checkpoint_ref, landed_head
+from cdd_agent.tdd.step import StepRefs, alone, landed_head, snapshot_ref
 from cdd_agent.work.records import find_records
 from cdd_agent.work.state import Status, StepExecution, StepKey, pending_steps
 from cdd_agent.work.state_file import lines_path, load_state, save_state
@@ -22,8 +22,8 @@ from tests.cdd_agent.runs.made_runs import RECORDS, SLUG, Run, back, history, ow
 from tests.fakes.cases import soak_after
 
 
-def checkpoints_of(run: Run, step: StepExecution) -> StepCheckpoints:
-    return StepCheckpoints(ticket=SLUG, step=step, repository=run.repository, snapshots=run.rollbacks.snapshots)
+def checkpoints_of(run: Run, step: StepExecution) -> StepRefs:
+    return StepRefs(ticket=SLUG, step=step, repository=run.repository, snapshots=run.rollbacks.snapshots)
 
 
 def read_state(run: Run) -> object:
@@ -224,7 +224,7 @@ def test_what_an_interrupted_phase_left_goes_too_and_the_users_own_stays(begun: 
     run.cycle(2, until="RED")
     (run.root / "calc.py").write_text("half\n")
     (run.root / "draft.py").write_text("half\n")
-    ref = checkpoint_ref(SLUG, run.step, name="green-1")
+    ref = snapshot_ref(SLUG, run.step, name="green-1")
     run.rollbacks.snapshots.take(ref, message="attempt")
     step = run.step
     attempt = replace(step.attempts[-1], phase="green", verdict="closed", checkpoint=ref)
@@ -267,7 +267,7 @@ def test_what_an_interrupted_phase_left_in_a_run_tree_concerns_no_file_of_the_us
     TreeStore(tree.repository).take(str(run.step.checkpoint), message="start")
     (tree.root / "calc.py").write_text("half\n")
     (tree.root / "draft.py").write_text("half\n")
-    ref = checkpoint_ref(SLUG, run.step, name="green-1")
+    ref = snapshot_ref(SLUG, run.step, name="green-1")
     TreeStore(tree.repository).take(ref, message="attempt")
     step = run.step
     attempt = replace(step.attempts[-1], phase="green", verdict="closed", checkpoint=ref)

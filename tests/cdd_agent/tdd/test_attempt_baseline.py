@@ -13,7 +13,7 @@ from cdd_agent.runs.failing_tests import adapt_policy
 from cdd_agent.runs.request import Wanted
 from cdd_agent.tdd.baseline import Baseline, PatientModel, add_hidden_tests, list_added_tests, take_baseline
 from cdd_agent.tdd.context import Context, Kind, Phase, WorkItem
-from cdd_agent.tdd.step import StepRecovery, checkpoint_ref
+from cdd_agent.tdd.step import StepRecovery, snapshot_ref
 from cdd_agent.tdd.verdict import judge_run
 from cdd_agent.work.records import find_records
 from cdd_agent.work.state import AttemptRecord, StepExecution
@@ -36,7 +36,7 @@ def begun(project: Project, context: Context) -> StepExecution:
 
 
 def lay(context: Context, phase: Phase, *, step: StepExecution, work: WorkItem, runs_later: bool = False) -> Baseline:
-    tip = StepRecovery("sale", step, context=context).checkpoints.read_tip()
+    tip = StepRecovery("sale", step, context=context).refs.read_tip()
     assert tip is not None
     baseline = take_baseline(work, phase, step=step, tip=tip, context=context)
     if not runs_later:
@@ -144,7 +144,7 @@ def test_a_lost_or_damaged_report_is_made_again_from_the_files_before_the_phase(
     step = begun(project, context)
     first = lay(context, "red", step=step, work=item())
     write(context, "tests/test_prices.py", "def test_total():\n    assert 1 == 2\n")
-    step = replace(step, checkpoint=context.snapshots.take(checkpoint_ref("sale", step, name="x"), message="x").ref)
+    step = replace(step, checkpoint=context.snapshots.take(snapshot_ref("sale", step, name="x"), message="x").ref)
     (context.records.folder / first.report_path).write_text("{")
     again = lay(context, "red", step=step, work=item())
     assert [case.outcome for case in again.report.tests] == ["passed"]

@@ -11,7 +11,7 @@ from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.landing import Landed, LandingJournal, Landings
 from cdd_agent.git.repository import CommitId
 from cdd_agent.tdd.context import Context
-from cdd_agent.tdd.step import StepRecovery, alone_on, checkpoint_ref
+from cdd_agent.tdd.step import StepRecovery, alone_on, snapshot_ref
 from cdd_agent.work.records import find_records
 from cdd_agent.work.state import AttemptRecord, Status, StepExecution, lock_repository
 from tests.fakes.cases import soak_after
@@ -94,7 +94,7 @@ def test_the_work_of_the_last_attempt_is_restored_though_the_tree_was_lost(
     project: Project, context: Context, step: StepExecution
 ) -> None:
     write(context, "half.py", "of the model\n")
-    tried = context.snapshots.take(checkpoint_ref("sale", step, name="red-1"), message="red attempt 1")
+    tried = context.snapshots.take(snapshot_ref("sale", step, name="red-1"), message="red attempt 1")
     project.git("worktree", "remove", "--force", str(context.workplace.tree.root))
     underway = replace(step, attempts=(replace(TRIED, verdict="closed", checkpoint=tried.ref),))
     again = project.context(ScriptedModel([]))
@@ -137,7 +137,7 @@ def test_a_new_try_at_a_step_begins_on_the_users_commit(
     theirs = commit(project, "theirs.py")
     recovery = StepRecovery("sale", step, context=context)
     recovery.begin()
-    assert recovery.checkpoints.read_tip() == theirs
+    assert recovery.refs.read_tip() == theirs
     assert (context.workspace.root / "theirs.py").exists()
     assert not (context.workspace.root / "half.py").exists()
 
@@ -158,11 +158,11 @@ def test_a_step_whose_checkpoint_or_tip_is_gone_is_refused_with_the_way_to_resta
     project: Project, context: Context, *, step: StepExecution, name: str
 ) -> None:
     tried = StepRecovery("sale", replace(step, attempts=(TRIED,)), context=context)
-    tried.require_checkpoints()
-    project.git("update-ref", "-d", tried.checkpoints.ref(name))
+    tried.require_snapshots()
+    project.git("update-ref", "-d", tried.refs.ref(name))
     assert not tried.is_underway()
     with pytest.raises(UsageError, match=rf"-{name} is not in this repository(.|\n)*Nothing was touched") as refused:
-        tried.require_checkpoints()
+        tried.require_snapshots()
     assert "cdd exec sale --retry 1" in refused.value.hint
 
 
@@ -171,14 +171,14 @@ def test_a_step_that_has_begun_is_known_whatever_number_an_edited_plan_gives_it(
     project: Project, context: Context, step: StepExecution
 ) -> None:
     renumbered = StepRecovery("sale", replace(step, step_number=3), context=context)
-    assert renumbered.checkpoints.read_tip() == project.repository.read_head()
-    assert renumbered.checkpoints.ref("tip") == checkpoint_ref("sale", step, name="tip")
+    assert renumbered.refs.read_tip() == project.repository.read_head()
+    assert renumbered.refs.ref("tip") == snapshot_ref("sale", step, name="tip")
 
 
 @pytest.mark.slow
 def test_a_new_number_finds_no_checkpoint_of_the_step_that_had_it(context: Context, step: StepExecution) -> None:
     other = replace(step, base_commit="0" * 40, checkpoint=None)
-    assert checkpoint_ref("sale", step, name="start") != checkpoint_ref("sale", other, name="start")
+    assert snapshot_ref("sale", step, name="start") != snapshot_ref("sale", other, name="start")
     StepRecovery("sale", other, context=context).begin()
     assert context.snapshots.find(str(step.checkpoint)) is not None
 
@@ -192,9 +192,9 @@ def test_a_phase_that_was_given_up_leaves_no_checkpoint_to_go_on_from(context: C
         AttemptRecord(phase="refactor", number=1, verdict="closed", checkpoint=refused.ref),
     )
     over = replace(step, attempts=attempts, commits={"green": "g", "refactor": "g"})
-    assert StepRecovery("sale", over, context=context).checkpoints.find_last() == green
+    assert StepRecovery("sale", over, context=context).refs.find_last() == green
     at_work = replace(over, commits={"green": "g"})
-    assert StepRecovery("sale", at_work, context=context).checkpoints.find_last() == refused
+    assert StepRecovery("sale", at_work, context=context).refs.find_last() == refused
 
 
 # Undoing.
@@ -274,7 +274,7 @@ def test_taking_a_step_back_after_an_interruption_leaves_the_users_changes_and_c
     project: Project, context: Context, step: StepExecution
 ) -> None:
     write(context, "half.py", "the model's\n")
-    tried = context.snapshots.take(checkpoint_ref("sale", step, name="red-1"), message="red attempt 1")
+    tried = context.snapshots.take(snapshot_ref("sale", step, name="red-1"), message="red attempt 1")
     underway = replace(step, attempts=(replace(TRIED, verdict="closed", checkpoint=tried.ref),))
     theirs = commit(project, "theirs.py")
     project.write({"half.py": "a person's\n", "prices.py": MINE})

@@ -186,7 +186,7 @@ def test_a_step_whose_checkpoints_are_gone_is_not_gone_on_with_but_can_be_begun_
     for ref in project.git("for-each-ref", "--format=%(refname)", "refs/cdd").split():
         project.git("update-ref", "-d", ref)
     project.write({"mine.txt": "mine\n"})
-    with pytest.raises(UsageError, match=r"its checkpoint refs/cdd/.* is not in this repository") as refused:
+    with pytest.raises(UsageError, match=r"its snapshot refs/cdd/.* is not in this repository") as refused:
         run_all(made, ScriptedModel([writes("mine.txt", "the model's\n")]))
     assert "--retry 1" in refused.value.hint
     assert (project.folder / "mine.txt").read_text() == "mine\n"
