@@ -11,6 +11,8 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 
+from pytest_tdd_agent.report import Reason
+
 ChangeKind: TypeAlias = Literal["created", "modified", "deleted"]
 CHANGE_LETTERS: dict[ChangeKind, str] = {"created": "A", "modified": "M", "deleted": "D"}
 """Kind of change -> its letter on the screen, which is git's."""
@@ -389,8 +391,7 @@ class GateJudged(msgspec.Struct, frozen=True, kw_only=True):
     phase: str
     attempt: int
     open: bool
-    reasons: tuple[str, ...]
-    """Each ``code: message``."""
+    reasons: tuple[Reason, ...]
     evidence: str
     """The basis of the verdict, in one line."""
     finding: str = ""

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 from msgspec import structs
@@ -23,7 +24,9 @@ from cdd_agent.model.budget import Budget, cost_usd
 from cdd_agent.model.conversation import JSON, Conversation, Marks, Model, Request, Text, ToolCall, ToolResult, Turn
 from cdd_agent.untrusted.keys import Secret, redact_keys
 from cdd_agent.work.state import Usage
+from cdd_agent.work.wording import change_reason
 from cdd_agent.workspace.memory import Memory
+from pytest_tdd_agent.report import Reason
 
 _GAP = re.compile(r"[^!-~]")
 """A character that is not part of any key, except after ``_KEY_WITH_GAPS``."""
@@ -37,6 +40,8 @@ def hide_keys(emit: events.Emit, *, key: Secret | None) -> events.Emit:
     def hide(value: object) -> object:
         if isinstance(value, str):
             return redact_keys(value, key=key)
+        if isinstance(value, Reason):
+            return change_reason(value, partial(redact_keys, key=key))
         return tuple(map(hide, value)) if isinstance(value, tuple) else value
 
     def emit_hidden(event: events.Event) -> None:

@@ -41,9 +41,9 @@ from cdd_agent.tdd.examination import load_examples
 from cdd_agent.tdd.step import step_label
 from cdd_agent.testrun.foreign import learn_syntax
 from cdd_agent.testrun.suite import Suite
+from cdd_agent.work.finding import Finding
 from cdd_agent.work.handoff import PHASE_OF, GateSummary, Handoff, is_newer, phase_name, sequence
 from cdd_agent.work.records import find_records
-from cdd_agent.work.state import is_unverified
 from cdd_agent.work.wording import explain
 from pytest_tdd_agent.comparison import is_inside
 from pytest_tdd_agent.report import SuiteReport
@@ -99,7 +99,7 @@ def _find_contradictions(handoff: Handoff) -> Iterator[str]:
             yield "Its gate is closed, but it names no error."
         elif handoff.error != gate.reasons[0]:
             yield "Its error is not the first reason of its gate."
-        elif handoff.error_details.message != "\n".join(gate.reasons):
+        elif handoff.error_details.reasons != gate.reasons:
             yield "Its error details are not the reasons of its gate."
         if handoff.test_result is not None:
             yield f"Its gate is closed, but its result is {handoff.test_result}."
@@ -107,7 +107,7 @@ def _find_contradictions(handoff: Handoff) -> Iterator[str]:
 
 def _check_covered(handoff: Handoff, gate: GateSummary) -> Iterator[str]:
     # If RED's tests pass at once, the gate stays closed, but the phase has not failed.
-    if gate.open or not all(reason.startswith("already_green:") for reason in gate.reasons) or not gate.reasons:
+    if gate.open or {reason.code for reason in gate.reasons} != {"already_green"}:
         yield "Its tests passed, but its gate does not say that they passed at once."
     if handoff.error is not None or handoff.error_details is not None:
         yield "Its tests passed, but it names an error."
@@ -303,7 +303,7 @@ def _check_test(field: str, name: str, *, report: SuiteReport | None, text: str)
         yield f"It lists {name} as pending, but it passes."
 
 
-def check_examples(stated: tuple[str, ...], saved: tuple[str, ...] | None, *, has_reports: bool) -> Claim:
+def check_examples(stated: tuple[Finding, ...], saved: tuple[Finding, ...] | None, *, has_reports: bool) -> Claim:
     """Check the Examiner's results against those in the folder of reports; None: there are none.
 
     ``has_reports``: the folder has the report of the phase.
@@ -311,10 +311,9 @@ def check_examples(stated: tuple[str, ...], saved: tuple[str, ...] | None, *, ha
     if saved is None and not has_reports:
         return leave_open("checks", "The further examples are not on this machine.")
     if stated != saved:
-        known = "; ".join(saved or ()) or "nothing"
+        claimed, known = ("; ".join(map(explain, each or ())) or "nothing" for each in (stated, saved))
         return refute(
-            "checks",
-            f"It states {'; '.join(stated)}, but the examples beside the report say {known.removesuffix('.')}.",
+            "checks", f"It states {claimed}, but the examples beside the report say {known.removesuffix('.')}."
         )
     return confirm("checks", "The results of the further examples are those on this machine.")
 
@@ -372,7 +371,7 @@ def recheck(stated: tuple[str, ...], change: PhaseChange, *, repository: Reposit
     compares = suite.sandbox.level in ISOLATING_LEVELS
     if others := " ".join(find_other_details(stated, now, compares=compares)):
         return leave_open("checks", f"The checks, run again, accept the change, but not all details agree. {others}")
-    if unverified := next(filter(is_unverified, now), None):
+    if unverified := next((line for line in now if "not verified" in line.lower()), None):
         text = f"The checks, run again, accept the change, but leave a part of it open: {unverified}"
         return leave_open("checks", text)
     rest = "Times cannot be checked" + ("." if compares else ", nor can calls without the sandbox bwrap or docker.")
@@ -522,11 +521,13 @@ class Auditor:
             label, rounds = step_label(placed.cycle, placed.base), ("again-green", "green")
             files = [self._reports / placed.ticket / f"{label}-{name}-examples.json" for name in rounds]
             saved = next(filter(None, map(load_examples, files)), None)
-            facts = tuple(map(explain, saved.facts)) if saved is not None else None
+            facts = saved.facts if saved is not None else None
             yield check_examples(gate.examples, facts, has_reports=has_report)
         change = reruns.change
         if gate.evidence and has_run and change is not None:
-            yield recheck(gate.evidence, change, repository=self._repository, suite=reruns.runs.suite)
+            yield recheck(
+                tuple(map(explain, gate.evidence)), change, repository=self._repository, suite=reruns.runs.suite
+            )
 
 
 def _explain_missing_notes(revisions: str, *, span: Span, are_elsewhere: bool) -> EnvironmentMissing:

@@ -179,7 +179,7 @@ def _show_summary(
     screen.gap()
     screen.line("Attempts that a gate refused:", style="bold")
     for number, attempt in refused:
-        codes = ", ".join(dict.fromkeys(reason.partition(":")[0] for reason in attempt.reasons))
+        codes = ", ".join(dict.fromkeys(reason.code for reason in attempt.reasons))
         screen.line(f"step {number}, {attempt.phase.upper()}, attempt {attempt.number}: {codes}", indent=2)
     screen.gap()
     screen.line(f"The project is in {repository.root}. Try:", style="bold")

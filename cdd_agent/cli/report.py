@@ -22,6 +22,9 @@ from cdd_agent.review import Comment, DiffLine, list_lines
 from cdd_agent.runs.story import JudgedAttempt, Spent, StepRun, StepStory, Story
 from cdd_agent.untrusted.keys import mask
 from cdd_agent.untrusted.text import clean
+from cdd_agent.work.finding import Finding
+from cdd_agent.work.wording import explain, format_reason
+from pytest_tdd_agent.report import Reason
 
 _MOST_DIFF_LINES = 2_000
 _NODE = (176, 64)
@@ -77,10 +80,14 @@ def _show_run(run: StepRun, *, screen: Screen) -> None:
         took = format_duration(attempt.spent.duration_s)
         told = f"{attempt.phase.upper()} attempt {attempt.number} {attempt.verdict}, {took}  {attempt.evidence}"
         screen.line(f"{symbol} {told}", indent=2)
-        for text in (*attempt.reasons, *attempt.findings):
+        for text in (*map(format_reason, attempt.reasons), *map(explain, attempt.findings)):
             screen.line(text, indent=6)
     for landed in run.landed.commits if run.landed else ():
         screen.line(f"{landed.commit[:10]} {landed.subject}", indent=2)
+
+
+def _explain(record: Finding | Reason) -> str:
+    return format_reason(record) if isinstance(record, Reason) else explain(record)
 
 
 def _list_facts(story: Story) -> list[tuple[str, str]]:
@@ -198,6 +205,7 @@ def format_page(story: Story) -> str:
         "count": format_count,
         "described": _describe,
         "details": _format_details,
+        "explain": _explain,
         "line_kind": _ROW_KINDS.__getitem__,
         "told_report": lambda report: _REPORTS.get(report, report),
     }

@@ -30,6 +30,7 @@ from cdd_agent.git.runner import GitRefused, GitUnable, RepositoryLocation
 from cdd_agent.installation import suggest_upgrade
 from cdd_agent.storage import exclusive_lock, read_ordinary
 from cdd_agent.work.handoff import Handoff, decode_line, is_newer
+from pytest_tdd_agent.report import Reason
 
 REF = hardening.NOTES_REF
 REF_NAME = REF.removeprefix("refs/notes/")
@@ -273,7 +274,7 @@ def _list_note_paths(commit: CommitId) -> list[str]:
     return ["/".join((*pairs[:depth], "".join(pairs[depth:]))) for depth in range(len(pairs))]
 
 
-def identify_handoffs(note: Note) -> frozenset[tuple[str, str | None]]:
+def identify_handoffs(note: Note) -> frozenset[tuple[str, Reason | None]]:
     """Return id and error of each handoff in ``note``, except reconstructed ones, which are not evidence."""
     return frozenset((each.id, each.error) for each in note.handoffs if not each.reconstructed)
 

@@ -24,8 +24,11 @@ from cdd_agent.tickets import plan_markdown, spec
 from cdd_agent.tickets.plan import Plan, Step, sort_by_dependencies
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.untrusted.text import clean
-from cdd_agent.work.state import Phase, RunState, Status, StepExecution, Usage, is_unverified
+from cdd_agent.work.finding import Finding, list_unverified
+from cdd_agent.work.state import Phase, RunState, Status, StepExecution, Usage
 from cdd_agent.work.state_file import load_state
+from cdd_agent.work.wording import explain
+from pytest_tdd_agent.report import Reason
 
 READY = "getting ready"
 WAITING = "waiting for the model"
@@ -95,14 +98,13 @@ def list_steps(ticket: Ticket) -> Iterator[StepListed]:
             error=step.error or "",
             tokens=step.usage.tokens,
             cost_usd=step.usage.cost_usd,
-            unverified=_list_unverified(step),
+            unverified=tuple(map(explain, _list_unverified(step))),
             files=step.files,
         )
 
 
-def _list_unverified(step: StepExecution) -> tuple[str, ...]:
-    found = (each for attempt in step.attempts if attempt.verdict == "open" for each in attempt.evidence)
-    return tuple(filter(is_unverified, dict.fromkeys(found)))
+def _list_unverified(step: StepExecution) -> tuple[Finding, ...]:
+    return list_unverified(each for attempt in step.attempts if attempt.verdict == "open" for each in attempt.evidence)
 
 
 def show_files(files: Iterable[FileDiffed], *, screen: Screen) -> None:
@@ -198,12 +200,6 @@ def format_time(time: str, *, with_seconds: bool = False) -> str:
     return datetime.fromisoformat(time).astimezone().strftime(pattern).lstrip("0")
 
 
-def format_reason(reason: str) -> Text:
-    """Return a gate's reason with its code in red."""
-    code, colon, message = clean(reason).partition(": ")
-    return Text.assemble((code, "bold red"), colon, message)
-
-
 class Renderer:
     """Prints events; its ``write`` is an ``Emit``."""
 
@@ -215,7 +211,7 @@ class Renderer:
         self._unit = "Step"
         self._is_in_tool = False
         self._speaker = ""
-        self._reasons: dict[tuple[str, str], int] = {}
+        self._reasons: dict[tuple[str, Reason], int] = {}
         """Phase and reason -> the attempt of the present step at which it was shown."""
 
     def write(self, event: Event) -> None:
@@ -305,9 +301,8 @@ class Renderer:
                 self._line(Text.assemble((badge, f"bold reverse {color}"), f"  {clean(event.evidence)}"))
                 for reason in event.reasons:
                     first = self._reasons.setdefault((phase, reason), event.attempt)
-                    code = reason.partition(":")[0]
-                    shown = reason if first == event.attempt else f"{code}: the same as at attempt {first}"
-                    self._line(format_reason(shown), deeper=2)
+                    message = explain(reason) if first == event.attempt else f"the same as at attempt {first}"
+                    self._line(Text.assemble((clean(reason.code), "bold red"), ": ", clean(message)), deeper=2)
             case events.Committed(commit=commit, subject=subject):
                 self._line(f"{screen.symbols['commit']} {commit[:8]}  {subject}", style="bold")
             case events.RolledBack(kept=ref, why=why):
@@ -456,7 +451,7 @@ def show_steps(state: RunState, *, screen: Screen, used: Usage | None = None, be
             shown = ", ".join(step.files[:_MOST_FILES]) + (f" and {more} more" if more > 0 else "")
             screen.line(f"Step {number} has written so far: {shown}", style="dim")
         for finding in _list_unverified(step):
-            screen.line(f"Step {number}: {finding}", style="yellow")
+            screen.line(f"Step {number}: {explain(finding)}", style="yellow")
     done, total = len(state.numbers(Status.COMPLETED)), len(state.step_executions)
     if total and (state.model is not None or done):
         used = used or state.usage

@@ -20,8 +20,8 @@ from cdd_agent.review import WHOLE, Anchors, Comment, Comments, LeftFork, Place,
 from cdd_agent.runs.review import Evidence, LandedCommit, Review, StepToReview, TicketEnd, load_commit
 from cdd_agent.tickets.ticket import list_tickets
 from cdd_agent.untrusted.text import clean, format_line
-from cdd_agent.work.state import is_unverified
 from cdd_agent.work.state_file import load_state
+from cdd_agent.work.wording import explain
 
 if TYPE_CHECKING:
     from cdd_agent.compose import Composition
@@ -210,7 +210,7 @@ def _show_current_step(review: Review, *, screen: Screen) -> None:
 def show_choices(review: Review, *, screen: Screen) -> None:
     """Show the words of a review."""
     facts = (fact for commit in review.step.commits for each in commit.evidence for fact in each.examples)
-    has_examples = any(fact.endswith(": passes") for fact in facts)
+    has_examples = any(fact.outcome == "confirmed" for fact in facts)
     more = ", view (v)" if screen.has_full_screen else ""
     more += ", examples (e): add them to the tests" if has_examples else ""
     more += " or exit"
@@ -281,8 +281,8 @@ def _list_evidence(commit: LandedCommit) -> Iterator[tuple[int, str, str]]:
     for evidence in commit.evidence:
         is_good = evidence.is_open and evidence.report == "unchanged"
         yield 4, _format_evidence(evidence), "green" if is_good else "yellow"
-        yield from ((6, example, "dim") for example in evidence.examples)
-        yield from ((6, found, "yellow" if is_unverified(found) else "dim") for found in evidence.findings)
+        yield from ((6, explain(example), "dim") for example in evidence.examples)
+        yield from ((6, explain(found), "yellow" if found.is_unverified else "dim") for found in evidence.findings)
     if not commit.evidence:
         yield 4, "no handoff note, so no evidence for this commit", "red"
 

@@ -28,6 +28,7 @@ from cdd_agent.tdd.workflow_run import WorkflowRun
 from cdd_agent.work import state as states
 from cdd_agent.work.state import InterruptedWork, RefusedTry, Status, StepKey
 from cdd_agent.work.state_file import load_state
+from cdd_agent.work.wording import format_reason
 from cdd_agent.workspace.files import Workspace
 from pytest_tdd_agent.report import SuiteReport, list_failing
 
@@ -177,7 +178,7 @@ class Green:
         last = ending.state.execution(_STEP).attempts[-1]
         why = ending.why
         if why is None and is_partial(last):  # the run was killed after the commit, before the state knew of the part
-            why = f"GREEN is committed in part; still failing: {'; '.join(last.reasons)}"
+            why = f"GREEN is committed in part; still failing: {'; '.join(map(format_reason, last.reasons))}"
         with suppress(GateClosed):  # no further step would follow, and the hook's notice has told the user
             self._run.complete_step(_STEP, error=why)
         return why

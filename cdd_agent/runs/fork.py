@@ -35,6 +35,7 @@ from cdd_agent.work.journal import dropped_journal_path
 from cdd_agent.work.records import find_records
 from cdd_agent.work.state import RunState, Status, StepExecution, Usage, lock_checkpoints, lock_ticket, replace_step
 from cdd_agent.work.state_file import load_state, save_state
+from cdd_agent.work.wording import explain
 from pytest_tdd_agent.report import OUTCOMES, SuiteReport, count_outcomes, list_failing
 
 _MOST_JOURNAL_BYTES = 1_000_000_000
@@ -177,7 +178,7 @@ class TicketForks:
             steps={str(number): str(each.status) for number, each in executions.items()},
             gates=_list_gates(step),
             tests=_count_tests(executions.values(), root=find_records(project).folder),
-            evidence=() if step is None else tuple(line for attempt in step.attempts for line in attempt.evidence),
+            evidence=tuple(explain(found) for attempt in step.attempts for found in attempt.evidence) if step else (),
             changes=describe_size(files),
             tokens=used.tokens - (fork.tokens if fork else 0),
             cost=None if paid is None else paid - ((fork.cost_usd or 0.0) if fork else 0.0),

@@ -16,6 +16,7 @@ from cdd_agent.git.notes import Damage, Note, NotesDamaged, Survey, find_missing
 from cdd_agent.git.repository import CommitId, Repository, format_lines
 from cdd_agent.runs.feature import BEGIN, PREFIX, RESUME, Feature, find_latest, is_complete, load_feature_state
 from cdd_agent.storage import read_holder
+from cdd_agent.work.wording import format_reason
 
 
 def read_reachable_notes(repository: Repository) -> Survey:
@@ -64,7 +65,7 @@ def list_handoffs(entries: Iterable[Note], *, most: int | None = None) -> tuple[
             retries=handoff.retry_count,
             commit=commit,
             description=handoff.current_test.description,
-            error=handoff.error or "",
+            error=format_reason(handoff.error) if handoff.error is not None else "",
             reconstructed=handoff.reconstructed,
         )
         for commit, handoff in islice(newest, most)
@@ -109,7 +110,7 @@ def status_from_notes(notes: Survey, *, locks: Path) -> RunStanding:
         last=last,
         completed=handoff.completed_tests,
         pending=handoff.pending_tests,
-        details=details.message if details is not None else "",
+        details="\n".join(map(format_reason, details.reasons)) if details is not None else "",
         at_work=at_work,
         next=next_command,
     )

@@ -503,7 +503,7 @@ class Executor:
     def count_exhausted(self, number: int) -> int:
         """Return in how many attempts at a step the agent ran out of turns, calls or tokens."""
         attempts = self.state.execution(number).attempts
-        return sum(any(text.startswith("The agent used up its limit") for text in each.evidence) for each in attempts)
+        return sum(any(found.case == "ran_out" for found in each.evidence) for each in attempts)
 
     def _suggest_split(self, step: Step) -> None:
         """Propose smaller steps if the agent ran out of turns, calls or tokens in a failed step."""

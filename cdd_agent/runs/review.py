@@ -28,12 +28,13 @@ from cdd_agent.review import Comments, LeftFork, count_lines, describe_size, dif
 from cdd_agent.runs.plan_steps import Executor, make_work_item, step_key
 from cdd_agent.storage import read_ordinary
 from cdd_agent.tdd import verdict
-from cdd_agent.tdd.context import Context, format_reasons, summarize_evidence
+from cdd_agent.tdd.context import Context, summarize_evidence
 from cdd_agent.tdd.examination import load_examples
 from cdd_agent.tdd.step import StepRecovery, alone_on
 from cdd_agent.tickets.plan import Step
 from cdd_agent.tickets.ticket import Ticket, list_tickets
 from cdd_agent.work import state as states
+from cdd_agent.work.finding import Finding
 from cdd_agent.work.records import find_records
 from cdd_agent.work.state import AttemptRecord, RunState, Status, StepExecution, lock_ticket, review_step
 from cdd_agent.work.state_file import load_state, save_state
@@ -51,10 +52,10 @@ class Evidence:
     tries: int
     report: str
     """``unchanged``, ``changed or missing``, or ``none``."""
-    examples: tuple[str, ...] = ()
+    examples: tuple[Finding, ...] = ()
     """The Examiner's examples with their outcomes."""
-    findings: tuple[str, ...] = ()
-    """The findings of the other checks, one per line."""
+    findings: tuple[Finding, ...] = ()
+    """The findings of the other checks."""
 
 
 def read_evidence(repository: Repository, commit: CommitId, *, reports: Collection[str]) -> tuple[Evidence, ...]:
@@ -509,15 +510,14 @@ class Intervention:
             judged = verdict.judge_incomplete_run("green", run)
         else:
             judged = judge("green", run.report, targets=item.tests)
-        reasons = format_reasons(judged)
         evidence = summarize_evidence(judged, run.report)
-        context.emit(GateJudged(phase="green", attempt=1, open=judged.open, reasons=reasons, evidence=evidence))
+        context.emit(GateJudged(phase="green", attempt=1, open=judged.open, reasons=judged.reasons, evidence=evidence))
         by_hand = Reason(code="by_hand", nodeid=None, case="" if item.tests else "by_hand_untested")
         return judged, AttemptRecord(
             phase="green",
             number=1,
             verdict="open" if judged.open else "closed",
-            reasons=reasons or format_reasons(replace(judged, reasons=(by_hand,))),
+            reasons=judged.reasons or (by_hand,),
             report=None if run.report is None else str(path.relative_to(context.records.folder)),
         )
 

@@ -20,10 +20,12 @@ from cdd_agent.tdd.attempt import needs_no_test
 from cdd_agent.tdd.step import load_report
 from cdd_agent.tickets import plan_markdown, spec
 from cdd_agent.tickets.ticket import Ticket
+from cdd_agent.work.finding import Finding
 from cdd_agent.work.journal import dropped_journal_path, journal_path, read_timed
 from cdd_agent.work.records import find_records
 from cdd_agent.work.state import RunState, StepExecution, Usage
 from cdd_agent.work.state_file import load_state
+from pytest_tdd_agent.report import Reason
 
 _MOST_TESTS = 15
 _CONVERSATIONS: Mapping[str, str] = {"socrates": "spec", "planner": "plan"}
@@ -66,10 +68,10 @@ class JudgedAttempt:
     is_open: bool | None = None
     is_expected: bool = False
     """Whether it was closed because an iteration asks for no new behavior."""
-    reasons: tuple[str, ...] = ()
+    reasons: tuple[Reason, ...] = ()
     evidence: str = ""
-    findings: tuple[str, ...] = ()
-    """The findings of the checks after the gate, one per line."""
+    findings: tuple[Finding, ...] = ()
+    """The findings of the checks after the gate."""
     spent: Spent = field(default_factory=Spent)
     commit: str = ""
 
@@ -294,7 +296,7 @@ def _arrange_runs(
 def _add_noted(attempts: Iterable[JudgedAttempt], landed: StepToReview | None) -> tuple[JudgedAttempt, ...]:
     """Return the attempts, with the findings of their notes where the state has none."""
     commits = landed.commits if landed else ()
-    noted: dict[tuple[str, str], tuple[str, ...]] = {
+    noted: dict[tuple[str, str], tuple[Finding, ...]] = {
         (made.commit, each.phase): each.findings for made in commits for each in made.evidence
     }
     return tuple(replace(each, findings=each.findings or noted.get((each.commit, each.phase), ())) for each in attempts)
@@ -302,7 +304,7 @@ def _add_noted(attempts: Iterable[JudgedAttempt], landed: StepToReview | None) -
 
 def _complete(made: list[JudgedAttempt], execution: StepExecution) -> Iterator[JudgedAttempt]:
     """Yield the attempts with what only the state knows; without a journal, those of the state."""
-    findings: dict[tuple[str, int], tuple[str, ...]] = {
+    findings: dict[tuple[str, int], tuple[Finding, ...]] = {
         (each.phase, each.number): each.evidence for each in execution.attempts
     }
     if made:

@@ -55,7 +55,7 @@ from cdd_agent.storage import read_ordinary, write_atomic
 from cdd_agent.tdd import verdict
 from cdd_agent.tdd.baseline import Baseline, PatientModel, leave_out, list_added_tests, name_scope
 from cdd_agent.tdd.briefing import ShownFiles, format_diff, is_cut, outline_files, show_step_files
-from cdd_agent.tdd.context import Brief, Brought, Context, Phase, WorkItem, format_reasons, summarize_evidence
+from cdd_agent.tdd.context import Brief, Brought, Context, Phase, WorkItem, summarize_evidence
 from cdd_agent.tdd.examination import Examination, OptionalTurns
 from cdd_agent.tdd.instructions import (
     Circumstance,
@@ -81,7 +81,7 @@ from cdd_agent.untrusted.paths import is_cached
 from cdd_agent.untrusted.text import format_line
 from cdd_agent.work.finding import Finding
 from cdd_agent.work.state import AttemptRecord, StepExecution
-from cdd_agent.work.wording import explain
+from cdd_agent.work.wording import change_finding, change_reason, explain, format_reason
 from pytest_tdd_agent.codec import dump
 from pytest_tdd_agent.comparison import find_unstable, strip_parameters
 from pytest_tdd_agent.report import FAILING, Clause, Reason, SuiteReport, Verdict, list_failing
@@ -118,7 +118,7 @@ def has_given_up(attempt: AttemptRecord) -> bool:
 
 def has_code(attempt: AttemptRecord, code: str) -> bool:
     """Return whether the first reason against an attempt has this code."""
-    return attempt.reasons[:1] != () and attempt.reasons[0].partition(":")[0] == code
+    return attempt.reasons[:1] != () and attempt.reasons[0].code == code
 
 
 EXAMPLE_CODES = ("example_failed", "example_regressed")
@@ -289,7 +289,7 @@ class Attempt:
 
     def _report_closed_gate(self, record: AttemptRecord) -> str:
         """Run the hooks for a closed gate, and return what they add for the next attempt."""
-        fields = {"phase": self.phase, "attempt": self.number, "reasons": list(record.reasons)}
+        fields = {"phase": self.phase, "attempt": self.number, "reasons": [*map(format_reason, record.reasons)]}
         reply = self.context.hooks.run("GateClosed", fields, subject=self.phase)
         return "\n\n".join(f"A hook of the user adds: {text}" for text in (reply.block, reply.context) if text)
 
@@ -317,10 +317,10 @@ class Attempt:
             number=self.number,
             verdict="open" if judgment.verdict.open else "closed",
             # They quote failures, and are in the note of a commit.
-            reasons=tuple(map(self._known.hide_in, format_reasons(judgment.verdict))),
+            reasons=tuple(change_reason(reason, self._known.hide_in) for reason in judgment.verdict.reasons),
             report=None if judgment.report is None else path,
             checkpoint=judgment.checkpoint.ref,
-            evidence=tuple(self._known.hide_in(explain(finding)) for finding in self._evidence),
+            evidence=tuple(change_finding(finding, self._known.hide_in) for finding in self._evidence),
         )
 
     @property
@@ -627,7 +627,7 @@ class Attempt:
         is_same = checkpoint and not self.context.snapshots.list_changes_since(checkpoint, until=work.snapshot)
         if report is None or not (is_same or findings.reasons):
             return None
-        self._evidence = [*map(_read_old, last.evidence), *self._evidence]
+        self._evidence = [*last.evidence, *self._evidence]
         reasons = self._report_notices(findings)
         if is_same:
             dump(report, self.recovery.report_path(self.recovery.name_attempt(self.phase, self.number)))
@@ -733,7 +733,7 @@ class Attempt:
 
     def _adopt_evidence(self, brought: Brought) -> None:
         """Take over what the checks found where the step was worked out; here only the tests run."""
-        self._evidence += map(_read_old, brought.evidence or ())
+        self._evidence += brought.evidence or ()
         self._evidence.append(Finding(check="run", outcome="noted", case="worked_out_ahead"))
         if brought.examples is not None:
             with suppress(OSError):
@@ -976,7 +976,3 @@ class Attempt:
         for notice in findings.notices:
             self._report(notice)
         return findings.reasons
-
-
-def _read_old(sentence: str) -> Finding:
-    return Finding(check="run", outcome="noted", case="text", parts={"text": sentence})

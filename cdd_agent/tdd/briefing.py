@@ -24,6 +24,7 @@ from cdd_agent.tdd.verdict import list_test_files
 from cdd_agent.untrusted.keys import mask
 from cdd_agent.untrusted.python_source import split_lines
 from cdd_agent.work.state import InterruptedWork, RefusedTry, RunState, record_interruption
+from cdd_agent.work.wording import has_quoted
 from cdd_agent.workspace.files import Workspace
 from cdd_agent.workspace.outline import list_definitions, outline_project, show_parts
 
@@ -174,12 +175,11 @@ def describe_refusal(recovery: StepRecovery) -> RefusedTry | None:
     last = step.attempts[-1] if step.attempts else None
     if last is None or last.verdict == "open":
         return None
-    report = load_report(last, root=context.records.folder)
-    named = " ".join(last.reasons)
+    report, reasons = load_report(last, root=context.records.folder), last.reasons
     return RefusedTry(
         phase=last.phase,
-        reasons=last.reasons,
-        failures="" if report is None else format_failures(report, rank=lambda nodeid: nodeid not in named),
+        reasons=reasons,
+        failures="" if report is None else format_failures(report, rank=lambda nodeid: not has_quoted(reasons, nodeid)),
         words=last.words,
         diffs=_list_diffs(recovery),
     )

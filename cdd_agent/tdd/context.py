@@ -34,10 +34,11 @@ from cdd_agent.testrun.suite import PYTEST, Suite, SuiteRun, save_report
 from cdd_agent.tickets import plan
 from cdd_agent.untrusted.text import format_line
 from cdd_agent.work import state
+from cdd_agent.work.finding import Finding
 from cdd_agent.work.handoff import NumberKey
 from cdd_agent.work.records import Records
 from cdd_agent.work.state import StepExecution
-from cdd_agent.work.wording import explain, format_reason
+from cdd_agent.work.wording import explain
 from cdd_agent.workspace.files import Workspace
 from cdd_agent.workspace.memory import NO_MEMORY, Memory
 from pytest_tdd_agent.comparison import find_spared
@@ -232,7 +233,7 @@ class Brought:
 
     run: AgentRun
     """The agent's part, with its summary and no turns."""
-    evidence: tuple[str, ...] | None
+    evidence: tuple[Finding, ...] | None
     """The findings of the gate's checks there; None: the gate accepted nothing."""
     examples: Path | None = None
     """The file with the further examples that passed there."""
@@ -528,11 +529,6 @@ class Context:
 
 
 _COUNTED = ("passed", "failed", "error", "skipped", "xfailed", "xpassed")
-
-
-def format_reasons(verdict: Verdict) -> tuple[str, ...]:
-    """Return each reason of a verdict as ``code: message``."""
-    return tuple(map(format_reason, verdict.reasons))
 
 
 def summarize_evidence(verdict: Verdict, report: SuiteReport | None, *, baseline: SuiteReport | None = None) -> str:

@@ -33,7 +33,7 @@ from cdd_agent.tdd.attempt import (
 )
 from cdd_agent.tdd.baseline import Baseline, take_baseline
 from cdd_agent.tdd.briefing import describe_refusal, keep_interruption, save_interruption
-from cdd_agent.tdd.context import Context, Phase, Progress, WorkItem, format_reasons
+from cdd_agent.tdd.context import Context, Phase, Progress, WorkItem
 from cdd_agent.tdd.step import (
     Landing,
     StepRecovery,
@@ -58,9 +58,9 @@ from cdd_agent.work.state import (
     record_refusal,
     replace_step,
 )
-from cdd_agent.work.wording import explain
+from cdd_agent.work.wording import explain, format_reason
 from pytest_tdd_agent.codec import load
-from pytest_tdd_agent.report import list_failing
+from pytest_tdd_agent.report import Reason, list_failing
 
 PARTIAL = "PARTIAL"
 """The finding of a GREEN that is committed in part."""
@@ -390,7 +390,8 @@ class Cycle:
     def _close_last_attempt(self, phase: Phase, baseline: Baseline, *, why: str) -> None:
         """Close the last attempt after all; the files that the hook changed stay for the next attempt."""
         last = list_attempts(phase, self._step)[-1]
-        reasons = (f"commit_refused: {why[:MAX_HOOK_CHARACTERS]}",)
+        text = why[:MAX_HOOK_CHARACTERS]
+        reasons = (Reason(code="commit_refused", nodeid=None, case="text", parts={"text": text}),)
         self._context.workplace.restore_head(baseline.tip)
         self._context.snapshots.take(last.checkpoint or "", message=f"{phase} attempt {last.number}, refused by a hook")
         # RED's finding no longer holds, but GREEN must still know that it accepted a part.
@@ -488,7 +489,7 @@ class Cycle:
             return False
         refusal, kept = describe_refusal(recovery), recovery.set_aside(last)
         assert refusal is not None
-        why = f"GREEN reports that a test is wrong: {last.reasons[0].partition(': ')[2]}"
+        why = f"GREEN reports that a test is wrong: {explain(last.reasons[0])}"
         self._tip = recovery.undo_red(why=why, kept=kept or "")
         at = list(step.commits).index("red")
         done = tuple(step.commits)[:at]
@@ -546,12 +547,12 @@ class Cycle:
         if is_open:
             report = load(context.records.folder / str(judged.report))
             whole = judge_run(item, "green", report=report, baseline=baseline.report)
-            self._replace_last_attempt(replace(judged, finding=PARTIAL, reasons=format_reasons(whole)))
+            self._replace_last_attempt(replace(judged, finding=PARTIAL, reasons=whole.reasons))
         return is_open
 
     def _list_fixed(self, attempt: AttemptRecord, baseline: Baseline) -> tuple[str, ...]:
         """Return the item's tests that the attempt fixed; none if it also did something forbidden."""
-        codes = {reason.partition(":")[0] for reason in attempt.reasons}
+        codes = {reason.code for reason in attempt.reasons}
         report = load_report(attempt, root=self._context.records.folder)
         if report is None or not codes <= _UNFINISHED_CODES:
             return ()
@@ -574,7 +575,8 @@ class Cycle:
         if commit is None:
             return None
         self._record_commit("green", commit)
-        return f"GREEN is committed in part ({commit[:8]}); still failing: {'; '.join(attempt.reasons)}"
+        missing = "; ".join(map(format_reason, attempt.reasons))
+        return f"GREEN is committed in part ({commit[:8]}); still failing: {missing}"
 
     def _fail(self, last: AttemptRecord, baseline: Baseline) -> Ending:
         """End the cycle in a phase that has no attempts left, or makes no progress."""
@@ -590,7 +592,7 @@ class Cycle:
         else:
             used_up = "there is no progress" if is_stuck else "all attempts are used up"
             self._recovery.undo(why="the agent gave up" if is_blocked else used_up)
-        reasons, phase = "; ".join(last.reasons), phase_name(last.phase)
+        reasons, phase = "; ".join(map(format_reason, last.reasons)), phase_name(last.phase)
         if is_blocked:
             brief = f"the agent gave up in {phase}"
             return Ending(state=self._state, how="blocked", why=f"{brief}: {reasons}", brief=brief)

@@ -17,7 +17,7 @@ from cdd_agent.tickets.spec import Spec
 from cdd_agent.untrusted.keys import mask
 from cdd_agent.work.handoff import phase_name
 from cdd_agent.work.state import AttemptRecord, RefusedTry, StepExecution
-from cdd_agent.work.wording import explain
+from cdd_agent.work.wording import explain, format_reason, has_quoted
 from pytest_tdd_agent.failure import BEHAVIORAL, STRUCTURAL
 from pytest_tdd_agent.report import Failure, Reason, SuiteReport
 
@@ -27,8 +27,8 @@ MAX_ATTEMPTS_SHOWN = 3
 
 _MAX_TICKET_CHARACTERS = 4_000
 """Of each text about the ticket as a whole."""
-_RESTORED_CODES = ("protected_changed:", "source_changed:")
-_BREAKAGE_CODES = ("broke_others:", "test_removed:", "collect_error:")
+_RESTORED_CODES = ("protected_changed", "source_changed")
+_BREAKAGE_CODES = ("broke_others", "test_removed", "collect_error")
 _PROMPTS = Path(__file__).parent / "prompts"
 _TOOL = re.compile(r"`([A-Z][a-z]+(?:[A-Z][a-z]+)*)`")
 """A tool as the texts name it; they set nothing else in such marks."""
@@ -329,8 +329,8 @@ def _find_reasons(occasion: Occasion, phase: Phase) -> frozenset[Circumstance]:
     found[Circumstance.GUIDED] = step is not None and not step.iterates
     found[Circumstance.ROLLED_BACK] = bool(earlier) and occasion.is_anew
     found[Circumstance.REFUSED] = bool(earlier) and not occasion.is_anew
-    found[Circumstance.UNCHANGED] = (
-        bool(earlier) and earlier[-1].reasons[:1] != () and (earlier[-1].reasons[0].startswith("no_change:"))
+    found[Circumstance.UNCHANGED] = any(
+        reason.code == "no_change" for each in earlier[-1:] for reason in each.reasons[:1]
     )
     return frozenset(each for each, holds in found.items() if holds)
 
@@ -346,11 +346,9 @@ def _collect_facts(brief: Brief, occasion: Occasion, *, offered: Collection[str]
     earlier = occasion.earlier
     names = load_right_failures()
     shown = [_format_attempt(attempt, offered=offered, marks=marks) for attempt in earlier[-MAX_ATTEMPTS_SHOWN:]]
-    is_quoted = any(
-        occasion.further.strip() in reason for each in earlier[-MAX_ATTEMPTS_SHOWN:] for reason in each.reasons
-    )
+    is_quoted = any(has_quoted(each.reasons, occasion.further.strip()) for each in earlier[-MAX_ATTEMPTS_SHOWN:])
     quoted = {
-        "broken": (format_bullets(_list_broken(earlier, phase=brief.phase)), "gate"),
+        "broken": (_format_reasons(_list_broken(earlier, phase=brief.phase)), "gate"),
         "interrupted": (occasion.interrupted, "interrupted work"),
         "interrupted_words": (occasion.interrupted_words, "interrupted work"),
         "diff": (occasion.diff, "changes of this step"),
@@ -363,9 +361,9 @@ def _collect_facts(brief: Brief, occasion: Occasion, *, offered: Collection[str]
     }
     if (refusal := _find_refusal(occasion.step, brief.phase)) is not None:
         where, source = phase_name(refusal.phase), "earlier try"
-        said = refusal.words if refusal.words.strip() not in " ".join(refusal.reasons) else ""
+        said = "" if has_quoted(refusal.reasons, refusal.words.strip()) else refusal.words
         quoted |= {
-            "try_reasons": (format_bullets(refusal.reasons), f"gate, {where}"),
+            "try_reasons": (_format_reasons(refusal.reasons), f"gate, {where}"),
             "try_words": (said, source),
             "try_failures": (refusal.failures, "tests"),
             "try_diff": (refusal.diffs.get(brief.phase, ""), source),
@@ -389,19 +387,19 @@ def _collect_facts(brief: Brief, occasion: Occasion, *, offered: Collection[str]
 
 def _format_attempt(attempt: AttemptRecord, *, offered: Collection[str], marks: Marks) -> str:
     by = {"commit_refused": "hook", "example_failed": "example", "example_regressed": "regression"}
-    who = by.get(attempt.reasons[0].partition(":")[0], "gate") if attempt.reasons else "gate"
-    reasons = marks.wrap(format_bullets(attempt.reasons), source=f"{who}, attempt {attempt.number}")
+    who = by.get(attempt.reasons[0].code, "gate") if attempt.reasons else "gate"
+    reasons = marks.wrap(_format_reasons(attempt.reasons), source=f"{who}, attempt {attempt.number}")
     return _fill(f"refused_by_{who}", {"number": str(attempt.number), "reasons": reasons}, offered=offered)
 
 
-def _list_broken(earlier: tuple[AttemptRecord, ...], *, phase: Phase) -> tuple[str, ...]:
+def _list_broken(earlier: tuple[AttemptRecord, ...], *, phase: Phase) -> tuple[Reason, ...]:
     """Return the reasons of the last attempt that are about tests which it broke."""
     reasons = earlier[-1].reasons if earlier else ()
-    codes = (*_BREAKAGE_CODES, "target_failed:") if phase == "refactor" else _BREAKAGE_CODES
+    codes = (*_BREAKAGE_CODES, "target_failed") if phase == "refactor" else _BREAKAGE_CODES
     # Tests that a locked file broke are whole again, because it has been restored since.
-    if any(reason.startswith(_RESTORED_CODES) for reason in reasons):
+    if any(reason.code in _RESTORED_CODES for reason in reasons):
         return ()
-    return tuple(reason for reason in reasons if reason.startswith(codes))
+    return tuple(reason for reason in reasons if reason.code in codes)
 
 
 def describe_item(item: WorkItem, *, heading: str) -> str:
@@ -428,6 +426,10 @@ def describe_ticket(spec: Spec, *, but: str = "") -> str:
 def _cut(text: str) -> str:
     more = len(text) - _MAX_TICKET_CHARACTERS
     return text if more <= 0 else f"{text[:_MAX_TICKET_CHARACTERS]}\n[... {more} more characters]"
+
+
+def _format_reasons(reasons: Iterable[Reason]) -> str:
+    return format_bullets([*map(format_reason, reasons)])
 
 
 def format_bullets(lines: Sequence[str]) -> str:

@@ -34,6 +34,7 @@ from cdd_agent.testrun.pytest_run import PytestSuite
 from cdd_agent.testrun.suite import Suite, SuiteRun
 from cdd_agent.tickets import spec
 from cdd_agent.untrusted.text import format_line
+from cdd_agent.work.finding import Finding
 from cdd_agent.work.handoff import (
     CurrentTest,
     ErrorDetails,
@@ -54,7 +55,7 @@ from cdd_agent.work.state import (
     lock_repository,
     lock_ticket,
 )
-from cdd_agent.work.wording import explain
+from cdd_agent.work.wording import change_finding
 from cdd_agent.workspace.files import ConfinedFolder
 from pytest_tdd_agent.codec import ReportError, load
 from pytest_tdd_agent.report import SuiteReport, list_failing
@@ -517,7 +518,7 @@ class Landing:
             pending = tuple(title for title in progress.pending if title != item.title)
             own = () if attempt.finding == RedVerdict.DROPPED else (item.title,)
             progress = replace(progress, completed=(*progress.completed, *own), pending=pending)
-        kind = attempt.finding or attempt.reasons[0].partition(":")[0] if has_failed else ""
+        kind = attempt.finding or attempt.reasons[0].code if has_failed else ""
         report = self.context.records.folder / attempt.report if attempt.report else None
         return Handoff(
             seq=sequence(phase_name(attempt.phase), cycle=item.number),
@@ -535,25 +536,29 @@ class Landing:
             pending_tests=progress.pending,
             test_result=None if has_failed or attempt.phase == "plan" else "FAIL" if is_before_green else "PASS",
             error=attempt.reasons[0] if has_failed else None,
-            error_details=ErrorDetails(type=kind, message="\n".join(attempt.reasons)) if has_failed else None,
+            error_details=ErrorDetails(type=kind, reasons=attempt.reasons) if has_failed else None,
             retry_count=attempt.number - 1,
             commit=commit,
             checkpoint=self.step.checkpoint,
+            base_commit=self.step.base_commit,
+            text_sha256=self.step.text_sha256,
+            answer=attempt.answer,
             gate=GateSummary(
                 phase=attempt.phase,
                 open=attempt.verdict == "open",
+                finding=attempt.finding or "",
                 reasons=attempt.reasons,
                 report_sha256=hashlib.sha256(report.read_bytes()).hexdigest() if report and report.is_file() else None,
-                examples=tuple(map(hide, self._list_examples())),
+                examples=tuple(change_finding(example, hide) for example in self._list_examples()),
                 evidence=attempt.evidence,
             ),
         )
 
-    def _list_examples(self) -> tuple[str, ...]:
+    def _list_examples(self) -> tuple[Finding, ...]:
         if self.attempt.phase != "green" or self.attempt.verdict != "open":
             return ()
         examples = load_examples(StepRecovery(self.item.ticket, self.step, context=self.context).examples_path)
-        return tuple(map(explain, examples.facts)) if examples is not None else ()
+        return examples.facts if examples is not None else ()
 
     def _choose_next_phase(self, following: NextPhase) -> NextPhase:
         """Return the phase after this one; a failed phase is repeated, except REFACTOR, which is optional."""

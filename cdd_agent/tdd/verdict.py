@@ -17,9 +17,11 @@ from cdd_agent.evidence.source import Function
 from cdd_agent.tdd.context import Phase, WorkItem
 from cdd_agent.tdd.kinds import FileKinds
 from cdd_agent.testrun.suite import PLAIN_LAYOUT, PYTEST, Conventions, ProjectLayout, SuiteRun
+from cdd_agent.untrusted import documents
 from cdd_agent.untrusted.known_values import KnownValues, read_text
 from cdd_agent.untrusted.paths import explain_build, explain_protection
 from cdd_agent.untrusted.python_source import parse, split_lines
+from cdd_agent.work.wording import change_reason
 from pytest_tdd_agent.comparison import is_inside, strip_parameters
 from pytest_tdd_agent.failure import find_stage
 from pytest_tdd_agent.gate import judge
@@ -490,8 +492,8 @@ class Trial:
     """The failures without varying details; if no test ran, the reasons."""
 
 
-def summarize_attempt(reasons: Sequence[str], report: SuiteReport | None) -> Trial:
-    """Return the trial of an attempt with these reasons, each ``code: message``, and this report."""
+def summarize_attempt(reasons: Sequence[Reason], report: SuiteReport | None) -> Trial:
+    """Return the trial of an attempt with these reasons and this report."""
     failures = []
     if report is not None:
         failures = [(case.nodeid, case.failure) for case in report.tests if case.failure and case.outcome != "passed"]
@@ -503,10 +505,15 @@ def summarize_attempt(reasons: Sequence[str], report: SuiteReport | None) -> Tri
         for (nodeid, failure), place in zip(failures, at, strict=True)
     )
     return Trial(
-        codes=frozenset(reason.partition(":")[0] for reason in reasons),
+        codes=frozenset(reason.code for reason in reasons),
         failing=frozenset(list_failing(report)) if report is not None else frozenset(),
-        symptoms=symptoms or frozenset((_VARYING.sub("", reason),) for reason in reasons),
+        symptoms=symptoms or frozenset(map(_describe_symptom, reasons)),
     )
+
+
+def _describe_symptom(reason: Reason) -> tuple[str, ...]:
+    lasting = change_reason(reason, lambda text: _VARYING.sub("", text))
+    return (reason.code, documents.encode_json(lasting).decode("utf-8"))
 
 
 def choose_course(

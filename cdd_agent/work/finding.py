@@ -1,10 +1,14 @@
-"""What a check found, as a record. ``wording`` says it in English; nothing reads that again."""
+"""What a check found, as a record. ``wording`` says it in English; nothing reads that again.
 
+Earlier versions kept sentences. The last functions make records of those, for all files that may still have some.
+"""
+
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from pytest_tdd_agent.report import Part
+from pytest_tdd_agent.report import Part, Reason
 
 Check: TypeAlias = Literal[
     "clean_copy",
@@ -26,6 +30,10 @@ Check: TypeAlias = Literal[
 """What was checked. ``run``: nothing was; it is about the run of cdd, such as results that were reused."""
 Outcome: TypeAlias = Literal["confirmed", "unverified", "review", "noted"]
 """The change holds; the check could not tell; a person should look at something; a fact that decides nothing."""
+_RAN_OUT = re.compile(
+    r"The agent used up its limit in this attempt \((?P<turns>\d{1,9}) turns?, (?P<tool_calls>\d{1,9}) tool calls?\)"
+)
+"""An old sentence, by which cdd offers to split a step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,3 +64,20 @@ class Finding:
 def list_unverified(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return the findings of checks that could not tell, without duplicates."""
     return tuple(dict.fromkeys(finding for finding in findings if finding.is_unverified))
+
+
+def read_old_reason(sentence: str) -> Reason:
+    """Return the reason that an earlier version kept as ``code: message``."""
+    code, _, text = sentence.partition(": ")
+    return Reason(code=code, nodeid=None, case="text", parts={"text": text})
+
+
+def read_old_finding(sentence: str, *, check: Check = "run") -> Finding:
+    """Return what an earlier version kept as one line: of its facts only whether something was not verified."""
+    if (ran_out := _RAN_OUT.match(sentence)) is not None:
+        used = {name: int(count) for name, count in ran_out.groupdict().items()}
+        return Finding(check="run", outcome="noted", case="ran_out", parts=used)
+    outcome: Outcome = "unverified" if "not verified" in sentence.lower() else "noted"
+    if check == "examples" and sentence.endswith(": passes"):
+        outcome = "confirmed"
+    return Finding(check=check, outcome=outcome, case="text", parts={"text": sentence})

@@ -1,7 +1,7 @@
 """The handoff from one phase to the next: one line of JSON in a git note on the phase's commit.
 
 Whoever can push can write such a note. Unknown keys are ignored, because a later version may add some. Everything else
-is checked as strictly as cdd writes it.
+is checked as strictly as cdd writes it. Version 1 kept sentences in place of reasons and findings; it is still read.
 """
 
 from collections.abc import Mapping
@@ -10,10 +10,14 @@ from typing import Annotated, Literal, TypeAlias, get_args
 import msgspec
 
 from cdd_agent.untrusted import documents
+from cdd_agent.work.finding import Finding, read_old_finding, read_old_reason
 from cdd_agent.work.state import Phase
+from pytest_tdd_agent.report import Clause, Part, Reason
 
-VERSION = 1
+VERSION = 2
 """The version of the format, in the key ``v``."""
+_MOST_LEVELS = 5
+"""Levels of clauses in a reason or finding."""
 LIMIT_BYTES = 1_000_000
 """The size limit of a line, about a thousand times that of an ordinary one."""
 
@@ -55,8 +59,8 @@ class ErrorDetails(msgspec.Struct, frozen=True, kw_only=True):
 
     type: str
     """The verdict of RED, or the code of the gate's first reason."""
-    message: str
-    """The gate's reasons, one per line."""
+    reasons: tuple[Reason, ...]
+    """Those of the gate."""
 
 
 class GateSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -64,14 +68,16 @@ class GateSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     phase: Phase
     open: bool
-    reasons: tuple[str, ...]
+    reasons: tuple[Reason, ...]
     """Why it stayed closed."""
     report_sha256: str | None
     """The digest of the judged report. None if there was none."""
-    examples: tuple[str, ...] = ()
+    finding: str = ""
+    """As in ``AttemptRecord``; empty in version 1."""
+    examples: tuple[Finding, ...] = ()
     """The Examiner's examples, each with its outcome, or why it examined nothing."""
-    evidence: tuple[str, ...] = ()
-    """The findings of the other checks, one per line."""
+    evidence: tuple[Finding, ...] = ()
+    """The findings of the other checks."""
 
 
 class Handoff(
@@ -93,7 +99,7 @@ class Handoff(
     pending_tests: tuple[str, ...]
     test_result: Literal["PASS", "FAIL"] | None
     """None for PLAN, failed phases and reconstructed handoffs."""
-    error: str | None
+    error: Reason | None
     """Why the phase failed. None if it landed, or was done already."""
     error_details: ErrorDetails | None
     retry_count: _Count
@@ -102,6 +108,12 @@ class Handoff(
     checkpoint: _OwnRef | None
     gate: GateSummary | None
     """None if the handoff was reconstructed: its evidence is lost."""
+    base_commit: _Commit | None = None
+    """HEAD when the step began, which ``id`` is derived from."""
+    text_sha256: str = ""
+    """The digest of the step's text when it began. Empty for work that no text describes, and in version 1."""
+    answer: str | None = None
+    """What the agent answered, if that was judged, as in PLAN. None in version 1."""
     reconstructed: bool = False
     """Whether the note was lost and rebuilt from the commit's trailers."""
 
@@ -113,6 +125,25 @@ class Handoff(
 
 class _HandoffVersion(msgspec.Struct):
     v: int
+
+
+class _OldErrorDetails(msgspec.Struct):
+    type: str
+    message: str
+
+
+class _OldGate(msgspec.Struct):
+    reasons: tuple[str, ...]
+    examples: tuple[str, ...] = ()
+    evidence: tuple[str, ...] = ()
+
+
+class _OldHandoff(msgspec.Struct, rename="camel"):
+    """The fields that version 1 kept in another form."""
+
+    error: str | None
+    error_details: _OldErrorDetails | None
+    gate: _OldGate | None
 
 
 def phase_name(phase: Phase) -> PhaseName:
@@ -140,15 +171,57 @@ def decode_line(text: str) -> Handoff | None:
     """Return the handoff in a line, or None if it is not valid. Never raises."""
     try:
         documents.check_size(text, limit_bytes=LIMIT_BYTES)
-        if msgspec.json.decode(text, type=_HandoffVersion).v != VERSION:
+        version = msgspec.json.decode(text, type=_HandoffVersion).v
+        if version not in (1, VERSION):
             return None
-        handoff = msgspec.json.decode(text, type=Handoff)
+        handoff = msgspec.json.decode(text, type=Handoff) if version == VERSION else _read_old(text)
         # A line equal to its own encoding cannot contain a key twice.
         if encode(handoff) != text:
             documents.check_json(text, limit_bytes=LIMIT_BYTES)
+        if _is_deep(handoff):
+            return None
     except (msgspec.DecodeError, ValueError, RecursionError):
         return None
     return handoff
+
+
+def _read_old(text: str) -> Handoff:
+    """Return the handoff of version 1, whose sentences become the only part of a reason or finding."""
+    fields = msgspec.json.decode(text, type=dict[str, object])
+    old = msgspec.convert(fields, type=_OldHandoff)
+    reasons = tuple(map(read_old_reason, old.gate.reasons)) if old.gate is not None else ()
+    if old.gate is not None:
+        records = {
+            "reasons": reasons,
+            "examples": [read_old_finding(line, check="examples") for line in old.gate.examples],
+            "evidence": [*map(read_old_finding, old.gate.evidence)],
+        }
+        fields["gate"] = msgspec.convert(fields["gate"], type=dict[str, object]) | msgspec.to_builtins(records)
+    if old.error is not None:
+        fields["error"] = msgspec.to_builtins(read_old_reason(old.error))
+    if (details := old.error_details) is not None:
+        is_same = old.gate is not None and details.message == "\n".join(old.gate.reasons)
+        other = Reason(code=details.type, nodeid=None, case="text", parts={"text": details.message})
+        kept = ErrorDetails(type=details.type, reasons=reasons if is_same else (other,))
+        fields["errorDetails"] = msgspec.to_builtins(kept)
+    return msgspec.convert({**fields, "v": VERSION}, type=Handoff)
+
+
+def _is_deep(handoff: Handoff) -> bool:
+    """Return whether a clause is nested so deeply that no cdd wrote it."""
+    gate, details = handoff.gate, handoff.error_details
+    records: list[Reason | Finding] = [] if handoff.error is None else [handoff.error]
+    if details is not None:
+        records += details.reasons
+    if gate is not None:
+        records += (*gate.reasons, *gate.examples, *gate.evidence)
+    return any(_has_levels(record.parts, _MOST_LEVELS) for record in records)
+
+
+def _has_levels(parts: Mapping[str, Part], count: int) -> bool:
+    values = (value for part in parts.values() for value in (part if isinstance(part, tuple) else (part,)))
+    clauses = [value for value in values if isinstance(value, Clause)]
+    return bool(clauses) and (count == 0 or any(_has_levels(clause.parts, count - 1) for clause in clauses))
 
 
 def is_newer(text: str) -> bool:

@@ -13,6 +13,7 @@ import msgspec
 from cdd_agent.clock import Clock
 from cdd_agent.events import Emit, Event, FileChanged, Notice, TextDelta, ThinkingDelta, Waiting, decode, encode
 from cdd_agent.storage import Log
+from cdd_agent.work.finding import read_old_reason
 from cdd_agent.work.records import find_records
 
 MAX_DIFF_CHARACTERS = 2_000
@@ -110,7 +111,7 @@ def read_timed(path: Path) -> Iterator[tuple[str, Event]]:
     with path.open("rb") as lines:
         for line in lines:
             if line.endswith(b"\n") and _is_json(line):
-                yield str(msgspec.json.decode(line).get("time", "")), decode(line)
+                yield str(msgspec.json.decode(line).get("time", "")), _decode(line)
 
 
 def _is_json(line: bytes) -> bool:
@@ -119,3 +120,13 @@ def _is_json(line: bytes) -> bool:
     except (msgspec.DecodeError, RecursionError):
         return False
     return True
+
+
+def _decode(line: bytes) -> Event:
+    """Return the event of a line. An earlier version may have written sentences in place of the reasons of a gate."""
+    try:
+        return decode(line)
+    except msgspec.ValidationError:
+        fields = msgspec.json.decode(line, type=dict[str, object])
+        sentences = msgspec.convert(fields.get("reasons"), type=tuple[str, ...])
+        return decode(msgspec.json.encode({**fields, "reasons": tuple(map(read_old_reason, sentences))}))

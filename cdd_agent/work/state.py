@@ -15,9 +15,11 @@ from typing import Literal, TypeAlias, get_args
 from cdd_agent.errors import UsageError
 from cdd_agent.events import Change, ChangeKind
 from cdd_agent.storage import exclusive_lock, keep_from_links, sweep
+from cdd_agent.work.finding import Finding
 from cdd_agent.work.records import find_records
+from pytest_tdd_agent.report import Reason
 
-SCHEMA = 1
+SCHEMA = 3
 """The version of the file format. Files with a greater version are refused."""
 
 Phase: TypeAlias = Literal["plan", "red", "green", "refactor"]
@@ -103,7 +105,7 @@ class AttemptRecord:
     number: int
     """1 for the first attempt at this phase."""
     verdict: Literal["open", "closed"]
-    reasons: tuple[str, ...] = ()
+    reasons: tuple[Reason, ...] = ()
     """Why the gate stayed closed."""
     report: str | None = None
     """The path of the judged report."""
@@ -117,17 +119,17 @@ class AttemptRecord:
     """The agent's last words, shortened."""
     summary: str = ""
     """The agent's summary of the change; that of the attempt before if this one changed nothing."""
-    evidence: tuple[str, ...] = ()
-    """The findings of the checks that follow the gate, one per line."""
+    evidence: tuple[Finding, ...] = ()
+    """The findings of the checks that follow the gate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedTry:
-    """A refused try at a step, in texts for the next one: shortened, with keys masked."""
+    """A refused try at a step, for the next one: its texts are shortened, with keys masked."""
 
     phase: Phase
     """The phase that was refused."""
-    reasons: tuple[str, ...]
+    reasons: tuple[Reason, ...]
     kind: Literal["refused", "test_is_wrong"] = "refused"
     """``test_is_wrong``: GREEN reported that of RED's test, so the step is back in RED."""
     failures: str = ""
@@ -151,11 +153,6 @@ class InterruptedWork:
     """The changes of the attempt, shortened, with keys masked."""
     words: str = ""
     """The agent's last words."""
-
-
-def is_unverified(finding: str) -> bool:
-    """Return whether a line of ``AttemptRecord.evidence`` says that something was not verified."""
-    return "not verified" in finding.lower()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

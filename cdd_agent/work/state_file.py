@@ -16,7 +16,7 @@ import hmac
 import os
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import astuple, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,7 +28,9 @@ from cdd_agent.errors import DocumentError, Problem, UsageError
 from cdd_agent.installation import suggest_upgrade
 from cdd_agent.storage import append_durably, read_ordinary, write_atomic
 from cdd_agent.untrusted import documents
+from cdd_agent.work.finding import Finding, read_old_finding, read_old_reason
 from cdd_agent.work.state import SCHEMA, InterruptedWork, RunState, Status, StepExecution, Usage
+from pytest_tdd_agent.report import Reason
 
 MOST_STEPS = 30
 """How many steps ``execution-state.json`` holds before they move."""
@@ -48,8 +50,13 @@ _SEAL = b',\n  "seal": "'
 """Separates the signed content of the first file from the seal."""
 _SEAL_END = b'"\n}\n'
 TAKE_OVER = "cdd trust --records"
-_INTERRUPTED = "interrupted:"
-"""How the only reason of an interruption began while it was saved as a refusal."""
+_INTERRUPTED = "interrupted"
+"""The code of the only reason of an interruption while it was saved as a refusal."""
+_READ_OLD: Mapping[object, Callable[[str], Reason | Finding]] = {
+    "reasons": read_old_reason,
+    "evidence": read_old_finding,
+}
+"""Key of a list that held sentences before schema 3 -> the function that makes a record of one."""
 
 
 class _StepsFile(msgspec.Struct, frozen=True):
@@ -298,15 +305,40 @@ def _decode_lines(content: bytes, extent: _StepsFile, *, path: str) -> _MovedSte
     if hashlib.sha256(counted).hexdigest() != extent.sha256:
         raise _damaged(path, "its content is not what the state was saved with")
     try:
-        lines = [msgspec.json.decode(line, type=_StepLine) for line in counted.splitlines()]
+        lines = [_decode_line(line) for line in counted.splitlines()]
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise _damaged(path, f"it is incomplete or damaged: {error}") from error
     return _MovedSteps().add(counted, lines)
 
 
+def _decode_line(line: bytes) -> _StepLine:
+    try:
+        return msgspec.json.decode(line, type=_StepLine)
+    except msgspec.ValidationError:  # of an earlier version: lines stay as they were written
+        return msgspec.json.decode(_replace_sentences(line), type=_StepLine)
+
+
+def _replace_sentences(data: bytes) -> bytes:
+    """Return the JSON of an earlier version with records in place of sentences."""
+
+    def replace_in(value: object, key: object = None) -> object:
+        match value:
+            case str() if key in _READ_OLD:
+                return msgspec.to_builtins(_READ_OLD[key](value))
+            case dict():
+                return {key: replace_in(each, key) for key, each in value.items()}
+            case list():
+                return [replace_in(each, key) for each in value]
+            case _:
+                return value
+
+    return msgspec.json.encode(replace_in(msgspec.json.decode(data)))
+
+
 def _decode(data: bytes, moved: _MovedSteps, *, path: str) -> RunState:
     try:
-        state = msgspec.json.decode(data, type=RunState)
+        is_old = msgspec.json.decode(data, type=_StateHead).schema < SCHEMA
+        state = msgspec.json.decode(_replace_sentences(data) if is_old else data, type=RunState)
         kept = state.step_executions
         others = {number: entry for number, entry in moved.steps.items() if number not in kept}
         for number, step in (*kept.items(), *((number, step) for number, (_, step) in others.items())):
@@ -335,7 +367,7 @@ def _upgrade(step: StepExecution) -> StepExecution:
     old = step.refusal
     if old is None:
         return step
-    if old.reasons[0:1] and old.reasons[0].startswith(_INTERRUPTED):
+    if old.reasons[0:1] and old.reasons[0].code == _INTERRUPTED:
         work = InterruptedWork(phase=old.phase, files=None, diff=old.diffs.get(old.phase, ""), words=old.words)
         return replace(step, refusal=None, interrupted=step.interrupted or work)
     return replace(step, refusal=replace(old, kind="test_is_wrong")) if old.kept is not None else step

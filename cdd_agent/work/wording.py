@@ -3,7 +3,7 @@
 ``pytest_tdd_agent.wording`` says how a template names the parts of a record, and has the cases of the gate.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from cdd_agent.untrusted.paths import Protection
@@ -340,3 +340,31 @@ def change_texts(parts: Mapping[str, Part], change: Callable[[str], str]) -> dic
         return apply(value) if isinstance(value, (str, Clause)) else value
 
     return {name: apply_to_all(value) for name, value in parts.items()}
+
+
+def change_reason(reason: Reason, change: Callable[[str], str]) -> Reason:
+    """Return the reason with ``change`` applied to all its texts."""
+    nodeid = None if reason.nodeid is None else change(reason.nodeid)
+    return replace(reason, nodeid=nodeid, message=change(reason.message), parts=change_texts(reason.parts, change))
+
+
+def change_finding(finding: Finding, change: Callable[[str], str]) -> Finding:
+    """Return the finding with ``change`` applied to all its texts."""
+    places, functions = (tuple(map(change, texts)) for texts in (finding.places, finding.functions))
+    return replace(finding, places=places, functions=functions, parts=change_texts(finding.parts, change))
+
+
+def has_quoted(reasons: Iterable[Reason], words: str) -> bool:
+    """Return whether a part of a reason contains ``words`` of others, such as a node id or a model's text."""
+    return any(words in text for reason in reasons for text in (reason.nodeid or "", *_list_texts(reason)))
+
+
+def _list_texts(record: Reason | Clause) -> Iterator[str]:
+    if isinstance(record, Reason):
+        yield record.message
+    for part in record.parts.values():
+        for value in part if isinstance(part, tuple) else (part,):
+            if isinstance(value, Clause):
+                yield from _list_texts(value)
+            elif isinstance(value, str):
+                yield value

@@ -6,10 +6,15 @@ from hypothesis import strategies as st
 from msgspec.structs import astuple
 
 from cdd_agent.events import Event, GateJudged, Notice, decode, encode
+from pytest_tdd_agent.report import Reason
+from tests.fakes.reasons import make_reason
 
 
 def has_finite_numbers(event: Event) -> bool:
     return all(math.isfinite(value) for value in astuple(event) if isinstance(value, float))
+
+
+st.register_type_strategy(Reason, st.builds(make_reason, st.text()))
 
 
 @given(st.from_type(Event).filter(has_finite_numbers))  # type: ignore[arg-type]
@@ -18,7 +23,7 @@ def test_every_event_reads_back_as_it_was_written(event: Event) -> None:
 
 
 def test_an_event_is_one_line_with_its_tag() -> None:
-    line = encode(GateJudged(phase="red", attempt=1, open=False, reasons=("a: b\nc",), evidence=""))
+    line = encode(GateJudged(phase="red", attempt=1, open=False, reasons=(make_reason("a: b\nc"),), evidence=""))
     assert b"\n" not in line
     assert line.startswith(b'{"event":"GateJudged"')
 

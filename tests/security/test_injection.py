@@ -43,6 +43,7 @@ from tests.fakes.cases import soak_after
 from tests.fakes.demo import captured
 from tests.fakes.model import ScriptedModel, call, says
 from tests.fakes.project import CODE, TEST, TEST_FILE, Project, green, item, red
+from tests.fakes.reasons import make_reason
 from tests.fakes.sources import nodes_with
 from tests.security.corpus.injection import MOUNTS, Injection
 from tests.security.corpus.injections import INJECTIONS
@@ -310,13 +311,17 @@ def test_no_field_of_a_document_is_told_outside_the_marks(tmp_path: Path) -> Non
     marks = Marks("kvqtzh")
     work = make_work_item(ticket, documents.plan.steps[0], spec=documents.spec)
     closed = AttemptRecord(
-        phase="green", number=1, verdict="closed", reasons=("target_failed: CANARY reason",), words="CANARY"
+        phase="green",
+        number=1,
+        verdict="closed",
+        reasons=(make_reason("target_failed: CANARY reason"),),
+        words="CANARY",
     )
     failed = "tests/test_CANARY.py::test_CANARY: assertion: CANARY"
     brief = make_brief_for()(work, "green")
     refusal = RefusedTry(
         phase="green",
-        reasons=("CANARY: CANARY",),
+        reasons=(make_reason("CANARY: CANARY"),),
         words="CANARY",
         failures="CANARY",
         diffs={"green": "CANARY"},

@@ -29,11 +29,11 @@ from cdd_agent.cli.app import run
 from cdd_agent.clock import SystemClock
 from cdd_agent.config.trust import Offer
 from cdd_agent.errors import UsageError
-from cdd_agent.events import Event, encode
+from cdd_agent.events import Event, GateJudged, encode
 from cdd_agent.repl import question, session
 from cdd_agent.repl.completion import Candidates
 from cdd_agent.repl.prompt import make_reader
-from cdd_agent.repl.render import Renderer, format_reason, show_plan, show_steps, show_ticket, show_tickets
+from cdd_agent.repl.render import Renderer, show_plan, show_steps, show_ticket, show_tickets
 from cdd_agent.repl.screen import Screen
 from cdd_agent.repl.terminal import PromptStatus
 from cdd_agent.tickets import plan_markdown
@@ -41,8 +41,10 @@ from cdd_agent.tickets.ticket import create, find, list_tickets
 from cdd_agent.untrusted.text import clean
 from cdd_agent.work.journal import Journal
 from cdd_agent.work.state import RunState, Status, StepKey, end_step, pending_steps, start_step
+from pytest_tdd_agent.report import Reason
 from tests.fakes.cases import soak_after
 from tests.fakes.demo import captured
+from tests.fakes.reasons import make_reason
 from tests.fakes.sources import PACKAGE, PLUGIN, nodes_with
 from tests.fuzz import terminal as fuzz
 
@@ -81,6 +83,8 @@ def shows(kind: object, text: str) -> object:
         return True
     if int in options or float in options:
         return 1
+    if Reason in options:
+        return make_reason(f"{text}: {text}")
     if get_origin(kind) is tuple:
         return (shows(get_args(kind)[0], text),) * 2
     if get_origin(kind) is Literal:
@@ -155,11 +159,16 @@ def plan(text: str, screen: Screen) -> None:
         screen.error(error.happened, hint=error.hint)
 
 
+def judged(text: str, screen: Screen) -> None:
+    reasons = (make_reason(f"{text}: {text}"),)
+    Renderer(screen).write(GateJudged(phase="red", attempt=1, open=False, reasons=reasons, evidence=text))
+
+
 WAYS: dict[str, Callable[[str, Screen], None]] = {
     "a line": lambda text, screen: screen.line(text),
     "a line that is a Text": lambda text, screen: screen.line(Text(text)),
     "a hung line": lambda text, screen: screen.line(text, indent=4, hang=4),
-    "a gate's reason": lambda text, screen: screen.line(format_reason(f"code: {text}")),
+    "a gate's reason": judged,
     "an error": lambda text, screen: screen.error(text, hint=text),
     "a model's words": spoken,
     "a str for rich": lambda text, screen: screen.show(text),

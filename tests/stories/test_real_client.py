@@ -21,7 +21,7 @@ from tests.stories.conftest import Cdd, git
 from tests.stories.test_kill import planned
 
 
-def judged(folder: Path, name: str) -> list[tuple[str, str, str, list[str]]]:
+def judged(folder: Path, name: str) -> list[tuple[str, str, str, list[object]]]:
     steps = json.loads((folder / "tickets" / name / "execution-state.json").read_text())["step_executions"]
     return [
         (number, attempt["phase"], attempt["verdict"], attempt["reasons"])

@@ -21,6 +21,7 @@ from cdd_agent.tdd.examination import AGENT
 from cdd_agent.tdd.step import StepRecovery
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.testrun.pytest_run import PytestSuite
+from cdd_agent.work.wording import format_reason
 from tests.fakes.model import call, says
 from tests.fakes.project import QUICK, Project
 from tests.verdicts.change import Change
@@ -171,7 +172,7 @@ def judge(change: Change, folder: Path, *, place: Place) -> Outcome:
     ((end, judged),) = ((at, event) for at, event in heard if isinstance(event, GateJudged))
     outcome = Outcome(
         is_open=judged.open,
-        reasons=judged.reasons,
+        reasons=tuple(map(format_reason, judged.reasons)),
         notices=tuple(event.text for _, event in heard if isinstance(event, Notice)),
     )
     runs = [(at, event) for at, event in heard if isinstance(event, SuiteFinished)]

@@ -69,6 +69,12 @@ def gate(**values: object) -> Callable[[Fields], object]:
     return lambda fields: fields["gate"].update(values)
 
 
+def state(text: str) -> Fields:
+    return {"check": "run", "outcome": "noted", "case": "text", "parts": {"text": text}}
+
+
+NO = {"code": "no", "nodeid": None}
+EXAMPLE = {"check": "examples", "outcome": "confirmed", "case": "text", "parts": {"text": "AC-1 test_twice: passes"}}
 FORGERIES: dict[str, tuple[str, Callable[[Fields], object], set[str]]] = {
     "another phase": ("feat", put(phase="REFACTOR"), {"note", "commit"}),
     "another phase, as is its gate's": (
@@ -80,8 +86,8 @@ FORGERIES: dict[str, tuple[str, Callable[[Fields], object], set[str]]] = {
     "a closed gate with all that belongs to it": (
         "feat",
         lambda fields: (
-            fields["gate"].update(open=False, reasons=["no: no"]),
-            fields.update(testResult=None, error="no: no", errorDetails={"type": "no", "message": "no: no"}),
+            fields["gate"].update(open=False, reasons=[NO]),
+            fields.update(testResult=None, error=NO, errorDetails={"type": "no", "reasons": [NO]}),
         ),
         {"note"},
     ),
@@ -95,7 +101,7 @@ FORGERIES: dict[str, tuple[str, Callable[[Fields], object], set[str]]] = {
         "test",
         lambda fields: (
             fields.update(testResult="PASS", nextPhase="COMPLETE"),
-            fields["gate"].update(open=False, reasons=["already_green: it passes"]),
+            fields["gate"].update(open=False, reasons=[{"code": "already_green", "nodeid": None}]),
         ),
         {"run"},
     ),
@@ -105,7 +111,7 @@ FORGERIES: dict[str, tuple[str, Callable[[Fields], object], set[str]]] = {
     "another place among the others": ("feat", put(seq=9), {"note"}),
     "another ticket": ("refactor", put(ticket="sold"), {"commit", "listed"}),
     "another id": ("feat", put(id="0123456789abcdef"), {"note", "commit"}),
-    "an error": ("refactor", put(error="no: no"), {"note"}),
+    "an error": ("refactor", put(error=NO), {"note"}),
     "another attempt": ("feat", put(retryCount=3), {"report"}),
     "a completed test that never existed": ("feat", put(completedTests=[f"{TEST_FILE}::test_never"]), {"listed"}),
     "a completed test of no cycle": ("refactor", put(completedTests=["adds two numbers"]), {"listed"}),
@@ -116,7 +122,7 @@ FORGERIES: dict[str, tuple[str, Callable[[Fields], object], set[str]]] = {
     "another description": ("feat", lambda fields: fields["currentTest"].update(description="none"), {"listed"}),
     "another checkpoint": ("feat", put(checkpoint="refs/cdd/checkpoints/sold/step-1"), {"listed"}),
     "another phase to come": ("feat", put(nextPhase="RED"), {"note"}),
-    "examples that never ran": ("feat", gate(examples=["AC-1 test_twice: passes"]), {"checks"}),
+    "examples that never ran": ("feat", gate(examples=[EXAMPLE]), {"checks"}),
 }
 
 
@@ -151,7 +157,7 @@ def test_the_checks_of_green_run_again(project: Project) -> None:
     cheat = writes("discount.py", f"{equal}def discount(price):\n    return Equal()\n")
     assert carry_out(project, item(refactor=False), red(), cheat) == "done"
     history = History(project=project)
-    history.forge("feat", gate(evidence=["Checked in a clean copy: the tests pass there too."]))
+    history.forge("feat", gate(evidence=[state("Checked in a clean copy: the tests pass there too.")]))
     assert ("GREEN", "feat", "checks") in history.wrong()
     assert "The checks, run again, refuse the change" in str(history.seen)
 
@@ -164,7 +170,7 @@ def test_the_checks_of_red_run_again(project: Project, *, is_vacuous: bool) -> N
     assert carry_out(project, item(refactor=False, tests=(TEST_FILE,)), begun, green()) == "done"
     history = History(project=project)
     stated = "Checked with a stub of discount.discount: a new test fails there too (1 run, 0.1 s)."
-    history.forge("test", gate(evidence=[stated]))
+    history.forge("test", gate(evidence=[state(stated)]))
     (checks,) = (each for handoff in history.audit() for each in handoff.claims if each.name == "checks")
     assert checks.holds is not is_vacuous, checks.text
     assert ("The checks, run again, refuse the change" in checks.text) is is_vacuous
@@ -172,7 +178,7 @@ def test_the_checks_of_red_run_again(project: Project, *, is_vacuous: bool) -> N
 
 @pytest.mark.slow
 def test_what_the_note_of_refactor_states_is_compared_again(history: History) -> None:
-    history.forge("refactor", gate(evidence=["Compared with the code before: 5 calls of discount."]))
+    history.forge("refactor", gate(evidence=[state("Compared with the code before: 5 calls of discount.")]))
     (checks,) = (each for handoff in history.audit() for each in handoff.claims if each.name == "checks")
     assert checks.holds is None
     assert checks.text.startswith("It states: Compared with the code before: 5 calls of discount. Now: Not compared")

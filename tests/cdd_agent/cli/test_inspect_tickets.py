@@ -5,12 +5,14 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from cdd_agent.cli.app import run
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
 from cdd_agent.tickets.ticket import find
+from cdd_agent.work.finding import read_old_finding
 from cdd_agent.work.state_file import load_state, save_state, seal_state
 from tests.fakes.demo import SLUG
 from tests.fakes.program import command, environment
@@ -74,7 +76,8 @@ def test_status_of_a_ticket_as_json_has_a_line_for_each_step(
     why = "Not verified: shop was loaded from /home/ada/shop.py, not from the clean copy."
     path = finished / "tickets" / SLUG / "execution-state.json"
     state = json.loads(path.read_text(encoding="utf-8"))
-    state["step_executions"]["1"]["attempts"][-1]["evidence"] = [why, "Looks like a profiler."]
+    findings = [msgspec.to_builtins(read_old_finding(text)) for text in (why, "Looks like a profiler.")]
+    state["step_executions"]["1"]["attempts"][-1]["evidence"] = findings
     path.write_text(json.dumps(state), encoding="utf-8")
     seal_state(path, path.read_bytes())
     _, again = lines(["--project", str(finished), "status", SLUG, "--json"], capsys)

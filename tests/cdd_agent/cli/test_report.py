@@ -162,7 +162,8 @@ def test_whatever_the_journal_and_other_files_say_the_page_has_the_same_elements
     lines = [json.loads(line) for line in journal.read_text().splitlines()]
     for line in lines:
         line.update({name: f"{line[name]} {evil}" for name in names & line.keys()})
-        line.update({"reasons": [f"{each} {evil}" for each in line["reasons"]]} if "reasons" in line else {})
+        for reason in line.get("reasons", ()):
+            reason.update(code=f"{reason['code']} {evil}", case="text", parts={"text": evil})
     journal.write_text("".join(json.dumps(line) + "\n" for line in lines))
     save_state(path, replace_step(replace(state, model=evil), replace(state.execution(1), title=evil, error=evil)))
     document = find(finished, SLUG).spec_path

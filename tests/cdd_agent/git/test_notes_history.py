@@ -152,7 +152,7 @@ def test_notes_whose_objects_are_missing_or_damaged_are_named_and_the_others_rea
 
 def test_a_note_of_a_later_version_asks_for_an_upgrade(repository: Repository) -> None:
     commit = landed(repository)
-    note(repository, commit, text=encode(handoff(commit)).replace('"v":1', '"v":2').encode())
+    note(repository, commit, text=encode(handoff(commit)).replace('"v":2', '"v":3').encode())
     error = damage_of(repository)
     assert "later version" in error
     with pytest.raises(NotesDamaged) as caught:

@@ -253,7 +253,7 @@ def test_a_bad_note_that_nothing_tells_of_stays_and_is_told(repository: Reposito
 
 def test_a_note_of_a_later_version_is_never_touched(repository: Repository) -> None:
     commit = landed(repository)
-    note(repository, commit, text=encode(handoff(commit)).replace('"v":1', '"v":2').encode())
+    note(repository, commit, text=encode(handoff(commit)).replace('"v":2', '"v":3').encode())
     before = top(repository)
     repair = only(mended(repository).repairs)
     assert not repair.mends
@@ -264,7 +264,7 @@ def test_a_note_of_a_later_version_is_never_touched(repository: Repository) -> N
 def test_no_note_is_put_beside_one_of_a_later_version(repository: Repository) -> None:
     landed(repository)
     plain(repository.root, "commit", "--amend", "--quiet", "-m", message(handoff("c0")) + "Reviewed-by: Bob\n")
-    later = encode(handoff(head(repository))).replace('"v":1', '"v":2') + "\n"
+    later = encode(handoff(head(repository))).replace('"v":2', '"v":3') + "\n"
     note(repository, head(repository), text=later.encode())
     assert [repair.mends for repair in mended(repository).repairs] == [False, False]
     assert read_note(repository, head(repository)).lines == (later.strip(),)

@@ -3,12 +3,14 @@
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from cdd_agent.errors import UsageError
 from cdd_agent.repl import dialogs
 from cdd_agent.runs.plan_steps import Executor
 from cdd_agent.tickets.ticket import find
+from cdd_agent.work.finding import Finding
 from cdd_agent.work.state import Status
 from cdd_agent.work.state_file import seal_state
 from tests.fakes.demo import SLUG, ProjectCrew, captured
@@ -63,9 +65,8 @@ def test_a_failed_step_is_told_with_the_words_that_help(failed: Talk) -> None:
 def test_a_step_that_used_up_its_turns_can_be_planned_anew(finished: Path, *, failed: Talk) -> None:
     path = failed.executor.ticket.state_path
     state = json.loads(path.read_text(encoding="utf-8"))
-    state["step_executions"]["1"]["attempts"][0]["evidence"] = [
-        "The agent used up its limit in this attempt (20 turns)."
-    ]
+    finding = Finding(check="run", outcome="noted", case="ran_out")
+    state["step_executions"]["1"]["attempts"][0]["evidence"] = [msgspec.to_builtins(finding)]
     path.write_text(json.dumps(state), encoding="utf-8")
     seal_state(path, path.read_bytes())
     talk = Talk(finished)

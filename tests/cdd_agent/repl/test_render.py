@@ -9,8 +9,9 @@ from msgspec import structs
 from cdd_agent import events
 from cdd_agent.events import Event
 from cdd_agent.repl.commands import as_prompt_command
-from cdd_agent.repl.render import Renderer, format_reason
+from cdd_agent.repl.render import Renderer
 from tests.fakes.demo import captured
+from tests.fakes.reasons import make_reason
 
 SUITE = events.SuiteFinished(
     purpose="all tests for the gate",
@@ -24,7 +25,7 @@ SUITE = events.SuiteFinished(
 )
 CALL = events.ToolCalled(call_id="1", name="RunTests", subject="tests/test_a.py")
 CLOSED = events.GateJudged(
-    phase="red", attempt=1, open=False, reasons=("already_green: it passes",), evidence="9 passed"
+    phase="red", attempt=1, open=False, reasons=(make_reason("already_green: it passes"),), evidence="9 passed"
 )
 HANDOFF = events.HandoffListed(
     ticket="tdd-t",
@@ -228,7 +229,7 @@ def test_each_speaker_of_a_step_is_named_when_the_speaker_changes() -> None:
 
 def test_a_reason_is_shown_once_in_a_step() -> None:
     started = events.StepStarted(number=1, total=1, title="A")
-    again = structs.replace(CLOSED, attempt=2, reasons=(*CLOSED.reasons, "no_change: nothing was written"))
+    again = structs.replace(CLOSED, attempt=2, reasons=(*CLOSED.reasons, make_reason("no_change: nothing was written")))
     failed = events.StepFinished(
         number=1,
         status="failed",
@@ -249,10 +250,6 @@ def test_a_red_that_an_iteration_does_not_need_is_no_failure() -> None:
 def test_model_and_sandbox_are_said_once() -> None:
     started = events.RunStarted(workflow="exec", ticket="t", model="m", sandbox="none")
     assert printed(started, started).count("sandbox") == 1
-
-
-def test_a_reason_without_a_code_is_shown_whole() -> None:
-    assert format_reason("no code here").plain == "no code here"
 
 
 @pytest.mark.parametrize(("event", "_told"), CASES, ids=lambda value: type(value).__name__)

@@ -1,5 +1,6 @@
 """Where tickets and steps stand."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -8,6 +9,7 @@ import pytest
 from cdd_agent.errors import DocumentError
 from cdd_agent.repl.render import show_steps, show_ticket, show_tickets
 from cdd_agent.tickets.ticket import create, find, list_tickets
+from cdd_agent.work.finding import read_old_finding
 from cdd_agent.work.journal import journal_path
 from cdd_agent.work.state import (
     AttemptRecord,
@@ -152,9 +154,9 @@ def test_a_step_that_was_not_verified_says_so() -> None:
         ("green", "open", ("Checked in a clean copy", line)),
         ("refactor", "open", ()),
     ):
-        attempt = msgspec.convert(
-            {"phase": phase, "number": 1, "verdict": verdict, "evidence": evidence}, AttemptRecord
-        )
+        fields = {"phase": phase, "number": 1, "verdict": verdict}
+        attempt = msgspec.convert(fields, AttemptRecord)
+        attempt = replace(attempt, evidence=tuple(map(read_old_finding, evidence)))
         state = record_attempt(state, 1, attempt=attempt)
     with captured() as (screen, shown):
         show_steps(state, screen=screen)

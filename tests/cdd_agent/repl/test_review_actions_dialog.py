@@ -18,6 +18,7 @@ from cdd_agent.review import WHOLE, Comments
 from cdd_agent.runs.fork import TicketForks
 from cdd_agent.runs.review import Review
 from cdd_agent.tickets.ticket import find
+from cdd_agent.work.finding import Finding
 from cdd_agent.work.state import StepKey, pending_steps
 from cdd_agent.work.state_file import load_state, save_state
 from tests.fakes.cases import soak_after
@@ -79,7 +80,9 @@ def test_the_key_e_adds_further_examples_that_pass(finished: Path) -> None:
     assert "examples (e)" not in talk.greets()
     (step,) = talk.review.steps
     commit = step.commits[-1]
-    examples, findings = ("AC-1 test_more: passes",), ("Not verified: shop was loaded from elsewhere",)
+    examples = (Finding(check="examples", outcome="confirmed", case="text", parts={"text": "AC-1 test_more: passes"}),)
+    text = "Not verified: shop was loaded from elsewhere"
+    findings = (Finding(check="clean_copy", outcome="unverified", case="text", parts={"text": text}),)
     evidence = tuple(replace(each, examples=examples, findings=findings) for each in commit.evidence)
     talk.review.steps = (replace(step, commits=(replace(commit, evidence=evidence),)),)
     shown = " ".join(talk.says("e").split())

@@ -31,6 +31,7 @@ from cdd_agent.work.handoff import (
 from cdd_agent.work.records import find_records
 from cdd_agent.work.state import AttemptRecord, RunState, Status, StepExecution
 from cdd_agent.work.state_file import save_state
+from tests.fakes.reasons import make_reason
 
 SLUG = "tdd-calculator"
 TITLES = ("adds two numbers", "subtracts", "divides")
@@ -53,8 +54,10 @@ def said(
         completed_tests=TITLES[:done],
         pending_tests=TITLES[done:],
         test_result=None if error else msgspec.convert(result, type=Handoff.__annotations__["test_result"]),
-        error=error,
-        error_details=None if error is None else ErrorDetails(type="assertion", message=f"{error}\nand more"),
+        error=None if error is None else make_reason(error),
+        error_details=None
+        if error is None
+        else ErrorDetails(type="assertion", reasons=(make_reason(error), make_reason("other: and more"))),
         retry_count=retries,
         commit=commit,
         checkpoint=None,

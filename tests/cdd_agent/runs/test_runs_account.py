@@ -44,7 +44,7 @@ def test_where_a_run_stands_and_its_phases_newest_first_with_what_they_came_to(b
     stands = status_from_notes(read_reachable_notes(run.repository), locks=tmp_path)
     assert stands.last is not None
     assert (stands.last.phase, stands.last.error, stands.last.retries) == ("GREEN", "assertion: 1 == 2", 2)
-    assert stands.details == "assertion: 1 == 2\nand more"
+    assert stands.details == "assertion: 1 == 2\nother: and more"
     assert words(run) == [
         "2 GREEN CLOSED 2 subtracts",
         "2 RED FAIL 0 subtracts",

@@ -8,6 +8,7 @@ from cdd_agent.tdd.attempt import Attempt, list_attempts
 from cdd_agent.tdd.baseline import Baseline, take_baseline
 from cdd_agent.tdd.step import StepRecovery
 from cdd_agent.work.state import AttemptRecord, Status, StepExecution
+from cdd_agent.work.wording import format_reason
 from cdd_agent.workspace.memory import Memory, MemoryFile
 from pytest_tdd_agent.codec import load
 from tests.fakes.cases import soak_after
@@ -49,7 +50,7 @@ def test_an_agent_that_never_ends_is_judged_by_what_it_left(
         is_anew=False
     )
     assert record.verdict == "closed"
-    assert record.reasons[0].startswith("no_change")
+    assert record.reasons[0].code == "no_change"
 
 
 def test_a_value_of_an_ignored_file_gets_neither_into_a_commit_nor_into_the_record_of_an_attempt(
@@ -66,7 +67,9 @@ def test_a_value_of_an_ignored_file_gets_neither_into_a_commit_nor_into_the_reco
     context.workplace.tree.root.joinpath("shop.log").write_text("")  # a program may empty the copy
     record = Attempt(item(), "red", step=step, baseline=before, context=context).run(is_anew=False)
     assert record.verdict == "closed"
-    assert record.reasons[0].startswith(f"value_copied: {TEST_FILE}:2 holds a value of shop.log. git does not track")
+    assert format_reason(record.reasons[0]).startswith(
+        f"value_copied: {TEST_FILE}:2 holds a value of shop.log. git does not track"
+    )
     assert record.words == record.summary == "It uses [masked: value of an ignored file]."
     assert token not in repr(record), "nor in the failure of the test that it quotes"
 
@@ -77,7 +80,7 @@ def test_a_red_whose_tests_nobody_can_read_is_refused(
     hidden = "# coding: utf-7\\ndef test_discount():\\n    # of ten percent +AAo-    assert 0\\n"
     context = project.context(ScriptedModel([runs(f"printf '{hidden}' > tests/test_discount.py")]))
     record = Attempt(item(), "red", step=step, baseline=baseline, context=context).run(is_anew=False)
-    assert [reason.partition(" cannot be read")[0] for reason in record.reasons] == [
+    assert [format_reason(reason).partition(" cannot be read")[0] for reason in record.reasons] == [
         "unreadable_source: tests/test_discount.py"
     ]
     assert record.finding == "INVALID"
@@ -152,7 +155,7 @@ def test_a_target_whose_parameters_the_product_took_away_is_missing(project: Pro
     test = "import pytest\n" + DOUBLED.format("NUMBERS")
     record = fix(project, test, product=fixed.replace("[1, 2]", "[1, 3]"))
     (reason,) = record.reasons
-    assert reason.startswith("target_missing: tests/test_double.py::test_double[2] ")
+    assert format_reason(reason).startswith("target_missing: tests/test_double.py::test_double[2] ")
 
 
 @pytest.mark.slow
@@ -170,7 +173,9 @@ def test_a_test_that_red_names_differently_is_missing_at_once(
     work = item(tests=("tests/test_discount.py::test_ten_percent",))
     record = Attempt(work, "red", step=step, baseline=baseline, context=context).run(is_anew=False)
     (reason,) = record.reasons
-    assert reason.startswith("target_missing: tests/test_discount.py::test_ten_percent is not in its file")
+    assert format_reason(reason).startswith(
+        "target_missing: tests/test_discount.py::test_ten_percent is not in its file"
+    )
 
 
 HELPER = """

@@ -12,6 +12,7 @@ from cdd_agent.work.state import RunState, StepExecution
 from tests.fakes.cases import soak_after
 from tests.fakes.model import ScriptedModel, call, says
 from tests.fakes.project import CODE, TEST, TEST_FILE, Project, content_as_it_is, green, item, red, writes
+from tests.fakes.reasons import make_reason
 
 WRONG = writes("discount.py", "def discount(price):\n    return price\n")
 DOUBT = says("Ten percent of 100 is 10.", call("ReportBlocked", why="test_is_wrong", reason="90 should be 10"))
@@ -105,7 +106,7 @@ def test_a_retry_begins_with_what_was_refused_and_with_the_guidance(project: Pro
 def test_a_completed_step_forgets_what_was_refused(project: Project) -> None:
     step = replace(
         StepExecution(step_number=1, title="t", text_sha256="", status=states.Status.IN_PROGRESS),
-        refusal=states.RefusedTry(phase="red", reasons=("no_tests: none",)),
+        refusal=states.RefusedTry(phase="red", reasons=(make_reason("no_tests: none"),)),
         guidance="Be brief.",
     )
     state = replace(project.start(), step_executions={1: step})

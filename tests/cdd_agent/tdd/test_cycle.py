@@ -28,7 +28,7 @@ TIDIES = says(
 def judged(project: Project) -> list[tuple[str, bool, list[str]]]:
     """Phase, whether its gate opened, and the codes of the reasons, of every attempt."""
     return [
-        (event.phase, event.open, [reason.partition(":")[0] for reason in event.reasons])
+        (event.phase, event.open, [reason.code for reason in event.reasons])
         for event in project.seen
         if isinstance(event, GateJudged)
     ]
@@ -89,6 +89,7 @@ def test_every_commit_carries_trailers_and_a_note_and_a_refactoring_without_chan
         assert set(note) == {
             *("v", "seq", "id", "ticket", "phase", "nextPhase", "cycleNumber", "currentTest", "completedTests"),
             *("pendingTests", "testResult", "error", "errorDetails", "retryCount", "commit", "checkpoint", "gate"),
+            *("baseCommit", "textSha256"),
         }
         assert (note["phase"], note["nextPhase"], note["testResult"]) == (phase.upper(), following, result)
         assert (note["commit"], note["retryCount"], note["ticket"]) == (commit, 0, "sale")

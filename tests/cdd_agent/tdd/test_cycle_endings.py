@@ -12,6 +12,7 @@ from cdd_agent.tdd.cycle import Cycle, Ending
 from cdd_agent.testrun.suite import PYTEST
 from cdd_agent.work.handoff import decode_line
 from cdd_agent.work.state import RunState
+from cdd_agent.work.wording import explain, format_reason
 from tests.fakes.cases import soak_after
 from tests.fakes.model import ScriptedModel, call, says
 from tests.fakes.project import CODE, TEST, TEST_FILE, Project, content_as_it_is, green, item, red, writes
@@ -59,8 +60,10 @@ def test_an_agent_that_gives_up_is_not_asked_again_and_its_reason_is_told(projec
 def read_stated(project: Project, commit: str) -> list[str]:
     """Return the results of the checks in the note on a commit."""
     (line,) = project.git("notes", "--ref=tdd-handoffs", "show", commit).splitlines()
-    stated: list[str] = json.loads(line)["gate"]["evidence"]
-    return stated
+    handoff = decode_line(line)
+    assert handoff is not None
+    assert handoff.gate is not None
+    return [*map(explain, handoff.gate.evidence)]
 
 
 @pytest.mark.slow
@@ -75,7 +78,7 @@ def test_a_refactoring_that_changes_a_result_is_refused_until_it_changes_none(re
     ending = run(real_project, item("refactor", tests=()), context=made)
     assert ending.how == "done"
     refused, accepted = (event for event in real_project.seen if isinstance(event, GateJudged))
-    assert refused.reasons == (
+    assert tuple(map(format_reason, refused.reasons)) == (
         "behavior_changed: total([-1]) returns -1 before the change and returns 0 after it. "
         "REFACTOR keeps the behavior: restore it in prices.py:1.",
     )
@@ -95,8 +98,8 @@ def test_where_what_landed_stays_only_the_phase_that_failed_is_taken_back(projec
     first, second = notes(project, "HEAD")
     assert (first["phase"], first["nextPhase"], first["error"]) == ("RED", "GREEN", None)
     assert (second["phase"], second["nextPhase"], second["retryCount"]) == ("GREEN", "GREEN", 1)
-    assert second["error"] == "cannot_be_done: 90 is no tenth off 100 say so"
-    assert second["errorDetails"] == {"type": "cannot_be_done", "message": second["error"]}
+    assert second["errorDetails"] == {"type": "cannot_be_done", "reasons": [second["error"]]}
+    assert "90 is no tenth off 100 say so" in str(second["error"])
 
 
 def test_the_same_failure_twice_is_no_progress(project: Project) -> None:
@@ -240,7 +243,7 @@ def test_more_than_one_new_test_is_refused_where_one_is_wanted_and_the_model_is_
     first, second, *_ = ending.state.execution(1).attempts
     assert (first.verdict, first.finding, second.verdict) == ("closed", "INVALID", "open")
     (reason,) = first.reasons
-    assert reason.startswith("several_tests: RED may add one test but adds 2")
+    assert format_reason(reason).startswith("several_tests: RED may add one test but adds 2")
     assert f"{TEST_FILE}::test_discount, {TEST_FILE}::test_none" in str(model.requests[1].messages)
 
 
@@ -255,7 +258,9 @@ def test_a_test_that_would_pass_with_whatever_has_the_missing_name_is_refused(pr
     assert (first.verdict, first.finding) == ("closed", "INVALID")
     assert (second.verdict, second.finding) == ("open", "VALID_MISSING_SYMBOL")
     (reason,) = first.reasons
-    assert reason.startswith(f"vacuous_test: {TEST_FILE}::test_discount passes with a stub of discount.py")
+    assert format_reason(reason).startswith(
+        f"vacuous_test: {TEST_FILE}::test_discount passes with a stub of discount.py"
+    )
     assert "that the code must produce" in str(model.requests[1].messages)
     assert project.status == ""
     (stated,) = read_stated(project, ending.state.execution(1).commits["red"])
@@ -288,8 +293,8 @@ def test_a_hook_that_refuses_a_test_that_passes_at_once_has_the_model_write_it_a
     assert project.log == ["code", "test: Ten percent off"]
     first, second = ending.state.execution(1).attempts
     assert (first.verdict, first.finding, second.verdict) == ("closed", None, "open")
-    assert first.reasons[0].startswith("commit_refused: ")
-    assert "no licence line" in first.reasons[0]
+    assert first.reasons[0].code == "commit_refused"
+    assert "no licence line" in explain(first.reasons[0])
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from cdd_agent.model.conversation import Text, ToolCall, Turn
 from cdd_agent.model.recording import RecordedTurn, ReplayModel
 from cdd_agent.work.state import RunState
 from cdd_agent.work.state_file import load_state, save_state
+from cdd_agent.work.wording import format_reason
 from tests.fakes.cases import soak_after
 from tests.fakes.command_line import run_words
 from tests.fakes.model import ScriptedModel, call, says
@@ -377,8 +378,8 @@ def test_a_commit_that_breaks_a_test_of_the_users_is_refused(project: Project) -
     assert continued(project, state, breaks, runs("rm extra.md")) is None
     closed = [event for event in project.seen if isinstance(event, GateJudged) and not event.open]
     (reason,) = closed[-1].reasons
-    assert reason.startswith("commit_refused: On your branch")
-    assert "tests/test_size.py::test_size" in reason
+    assert format_reason(reason).startswith("commit_refused: On your branch")
+    assert "tests/test_size.py::test_size" in format_reason(reason)
     assert project.log == ["test: Ten percent off", "mine", "feat: Ten percent off"]
     assert project.status == ""
 

@@ -3,7 +3,9 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from cdd_agent.events import GateJudged, Notice, SuiteStarted, TurnEnded
@@ -14,7 +16,9 @@ from cdd_agent.tdd.context import Context
 from cdd_agent.tdd.cycle import Cycle, Ending
 from cdd_agent.tdd.examination import Examination
 from cdd_agent.testrun.suite import PYTEST
+from cdd_agent.work.finding import Finding
 from cdd_agent.work.records import find_records
+from cdd_agent.work.wording import explain
 from pytest_tdd_agent.codec import load
 from tests.cdd_agent.evidence.requests import tell
 from tests.cdd_agent.evidence.steps import Step
@@ -70,7 +74,7 @@ def notices(project: Project, word: str) -> list[str]:
 def verdicts(project: Project) -> list[tuple[bool, str]]:
     """Whether each attempt at GREEN was accepted, and the first code."""
     found = (event for event in project.seen if isinstance(event, GateJudged) and event.phase == "green")
-    return [(event.open, next(iter(event.reasons), "").partition(":")[0]) for event in found]
+    return [(event.open, event.reasons[0].code if event.reasons else "") for event in found]
 
 
 def test_a_change_that_passes_further_examples_is_accepted_and_the_note_of_green_lists_them(project: Project) -> None:
@@ -84,13 +88,17 @@ def test_a_change_that_passes_further_examples_is_accepted_and_the_note_of_green
     for part in ("ten percent off", TEST.splitlines()[-1].strip(), "return price - 10"):
         assert part in asked
     commits = ending.state.execution(1).commits
-    assert [gate.get("examples") for gate in gates(project, commits["red"])] == [None]
-    assert [gate.get("examples") for gate in gates(project, commits["green"])] == [["AC-1 test_twice: passes"], None]
+    assert [read_examples(gate) for gate in gates(project, commits["red"])] == [[]]
+    assert [read_examples(gate) for gate in gates(project, commits["green"])] == [["AC-1 test_twice: passes"], []]
 
 
 def gates(project: Project, commit: str) -> list[dict[str, object]]:
     lines = project.git("notes", "--ref=tdd-handoffs", "show", commit).splitlines()
     return [json.loads(line)["gate"] for line in lines]
+
+
+def read_examples(gate: dict[str, Any]) -> list[str]:
+    return [explain(msgspec.convert(each, type=Finding)) for each in gate.get("examples", ())]
 
 
 def test_a_change_that_fails_is_refused_in_words_then_accepted_when_it_is_general(project: Project) -> None:
@@ -197,7 +205,7 @@ def test_a_change_that_breaks_an_older_rule_is_refused_and_accepted_without_that
     assert "a further example that passed before it fails now" in asked
     assert "total([])" not in asked
     (gate, *_) = gates(project, ending.state.execution(1).commits["green"])
-    assert gate["examples"] == ["KEPT test_nothing: passes as before"]
+    assert read_examples(gate) == ["KEPT test_nothing: passes as before"]
 
 
 @pytest.mark.slow
@@ -348,7 +356,7 @@ def test_a_recording_without_its_turn_is_played_as_before_and_that_is_said(proje
     ending = run(project, made)
     assert ending.how == "done"
     (gate, _) = gates(project, ending.state.execution(1).commits["green"])
-    assert gate["examples"] == ["Not examined: the recording has no such turn."]
+    assert read_examples(gate) == ["Not examined: the recording has no such turn."]
     assert notices(project, "xamined") == ["Not examined: the recording has no such turn."]
     assert unused(made) == ()
 

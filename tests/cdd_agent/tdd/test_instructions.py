@@ -3,11 +3,13 @@ from typing import cast
 
 from cdd_agent.model.conversation import Marks
 from cdd_agent.runs.plan_steps import make_brief_for
-from cdd_agent.tdd.context import Phase, format_reasons, summarize_evidence
+from cdd_agent.tdd.context import Phase, summarize_evidence
 from cdd_agent.tdd.instructions import Occasion, format_failures, format_step, format_system_prompt, format_task
 from cdd_agent.work.state import AttemptRecord, StepExecution
-from pytest_tdd_agent.report import Case, CollectError, Failure, Reason, SuiteReport, Verdict
+from cdd_agent.work.wording import format_reason
+from pytest_tdd_agent.report import Case, CollectError, Failure, SuiteReport, Verdict
 from tests.fakes.project import item
+from tests.fakes.reasons import make_reason
 
 FAILURE = Failure(
     phase="call", kind="assertion", origin="test", exception="AssertionError", message="1 != 2", text="E  assert 1 == 2"
@@ -49,7 +51,7 @@ def test_what_all_attempts_at_a_step_begin_with_has_its_text_and_its_files() -> 
 
 def test_the_task_has_the_rules_what_fails_and_why_earlier_attempts_were_refused() -> None:
     closed = AttemptRecord(
-        phase="green", number=1, verdict="closed", reasons=("target_failed: t fails",), words="It works."
+        phase="green", number=1, verdict="closed", reasons=(make_reason("target_failed: t fails"),), words="It works."
     )
     occasion = Occasion(earlier=(closed,), failing="t: assertion", diff="+x", step=GUIDED)
     text = format_task(BRIEF_FOR(item(), "green"), occasion, offered=TOOLS, marks=MARKS)
@@ -69,7 +71,7 @@ def test_the_task_has_the_rules_what_fails_and_why_earlier_attempts_were_refused
 
 
 def test_an_attempt_whose_changes_were_undone_gets_them_as_a_diff() -> None:
-    closed = AttemptRecord(phase="green", number=1, verdict="closed", reasons=("broke_others: t",))
+    closed = AttemptRecord(phase="green", number=1, verdict="closed", reasons=(make_reason("broke_others: t"),))
     occasion = Occasion(earlier=(closed,), is_anew=True, undone="-x")
     text = format_task(BRIEF_FOR(item(), "green"), occasion, offered=TOOLS, marks=MARKS)
     assert "The changes of attempt 1 were rolled back" in text
@@ -137,14 +139,13 @@ def test_the_evidence_is_one_line_and_names_the_kinds_of_a_right_red() -> None:
 
 
 def test_reasons_are_lines_of_code_and_message() -> None:
-    judged = Verdict(
-        phase="red", open=False, reasons=(Reason(code="no_tests", nodeid=None, case="text", parts={"text": "none"}),)
-    )
-    assert format_reasons(judged) == ("no_tests: none",)
+    reasons = (make_reason("no_tests: none"),)
+    assert tuple(map(format_reason, reasons)) == ("no_tests: none",)
 
 
 def test_tests_that_the_last_attempt_broke_come_before_everything_else() -> None:
-    reasons = ("target_failed: t::a fails", "broke_others: t::b passed before and fails now")
+    told = ("target_failed: t::a fails", "broke_others: t::b passed before and fails now")
+    reasons = tuple(map(make_reason, told))
     closed = AttemptRecord(phase="green", number=1, verdict="closed", reasons=reasons)
     brief = BRIEF_FOR(item(), "green")
     text = format_task(brief, Occasion(earlier=(closed,), failing="t: x"), offered=TOOLS, marks=MARKS)
@@ -154,7 +155,7 @@ def test_tests_that_the_last_attempt_broke_come_before_everything_else() -> None
     ) < text.index("t: x")
     anew = format_task(brief, Occasion(earlier=(closed,), is_anew=True), offered=TOOLS, marks=MARKS)
     assert "The last attempt broke tests that passed before. It was rolled back; do not" in anew
-    restored = replace(closed, reasons=(*reasons, "protected_changed: tests/conftest.py was created"))
+    restored = replace(closed, reasons=(*reasons, make_reason("protected_changed: tests/conftest.py was created")))
     assert "Fix that first" not in format_task(brief, Occasion(earlier=(restored,)), offered=TOOLS, marks=MARKS)
     mended = replace(closed, number=2, reasons=reasons[:1])
     later = format_task(brief, Occasion(earlier=(closed, mended)), offered=TOOLS, marks=MARKS)
@@ -169,7 +170,9 @@ def test_what_mends_failures_is_said_in_words_of_the_program_s() -> None:
 
 def test_of_many_attempts_only_the_last_are_told_in_full() -> None:
     closed = tuple(
-        AttemptRecord(phase="green", number=number, verdict="closed", reasons=(f"target_failed: try {number}",))
+        AttemptRecord(
+            phase="green", number=number, verdict="closed", reasons=(make_reason(f"target_failed: try {number}"),)
+        )
         for number in range(1, 21)
     )
     text = format_task(BRIEF_FOR(item(), "green"), Occasion(earlier=closed), offered=TOOLS, marks=MARKS)

@@ -384,8 +384,8 @@ def test_hooks_of_git_and_new_programs_do_not_land_unattended(project: Project) 
     step, why = project.run(item(refactor=False), context=project.context(model))
     assert why is None
     (closed,) = [attempt for attempt in step.attempts if attempt.verdict == "closed"]
-    assert "githooks/post-checkout: The hooks" in closed.reasons[0]
-    assert "lib/tools.sh: It can be run as a program now." in closed.reasons[0]
+    assert "githooks/post-checkout: The hooks" in explain(closed.reasons[0])
+    assert "lib/tools.sh: It can be run as a program now." in explain(closed.reasons[0])
     assert list_files(project, step.commits["green"]) == ["discount.py"]
 
 
@@ -397,9 +397,9 @@ def test_unattended_a_file_of_an_unusual_kind_is_undone_and_the_line_that_allows
     step, why = project.run(item(refactor=False), context=project.context(model))
     assert why is None
     closed = [attempt for attempt in step.attempts if attempt.verdict == "closed"]
-    assert [reason.partition(":")[0] for reason in closed[0].reasons] == ["needs_approval"]
-    assert ".cargo/config.toml: .cargo begins with a dot" in closed[0].reasons[0]
-    assert "nobody is there to ask" in closed[0].reasons[0]
+    assert [reason.code for reason in closed[0].reasons] == ["needs_approval"]
+    assert ".cargo/config.toml: .cargo begins with a dot" in explain(closed[0].reasons[0])
+    assert "nobody is there to ask" in explain(closed[0].reasons[0])
     assert list_files(project, step.commits["green"]) == ["discount.py"]
     told = [event.text for event in project.seen if isinstance(event, Notice)]
     assert any("justfile: It is in the root" in text for text in told)

@@ -3,13 +3,15 @@
 import json
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from cdd_agent.audit.auditor import Auditor
 from cdd_agent.model.conversation import Turn
 from cdd_agent.tdd.context import Kind, WorkItem
 from cdd_agent.tdd.cycle import Cycle, Ending
-from cdd_agent.work.state import is_unverified
+from cdd_agent.work.finding import Finding
+from cdd_agent.work.wording import explain, format_reason
 from tests.fakes.cases import soak_after
 from tests.fakes.model import ScriptedModel, call, says
 from tests.fakes.project import CODE, TEST, TEST_FILE, Project, item, red, writes
@@ -29,7 +31,7 @@ def run(project: Project, work: WorkItem, *turns: Turn, blocks: bool = False, **
 
 
 def reasons(ending: Ending) -> list[str]:
-    return [reason for each in ending.state.execution(1).attempts for reason in each.reasons]
+    return [format_reason(reason) for each in ending.state.execution(1).attempts for reason in each.reasons]
 
 
 def commit(project: Project, files: dict[str, str]) -> None:
@@ -46,10 +48,11 @@ def test_a_step_without_tests_completes_and_the_reviewer_is_told_the_reason(proj
     assert WHY in project.git("log", "-1", "--format=%B")
     (attempt,) = ending.state.execution(1).attempts
     (line,) = attempt.evidence
-    assert line.startswith(f"No change was needed, says the model: {WHY}")
-    assert is_unverified(line)
+    assert explain(line).startswith(f"No change was needed, says the model: {WHY}")
+    assert line.is_unverified
     note = json.loads(project.git("notes", "--ref=tdd-handoffs", "show", "HEAD"))
-    assert (note["gate"]["open"], note["gate"]["evidence"]) == (True, [line])
+    assert note["gate"]["open"] is True
+    assert msgspec.convert(note["gate"]["evidence"], type=tuple[Finding, ...]) == (line,)
     assert project.status == ""
 
 
@@ -62,7 +65,7 @@ def test_the_tests_that_a_step_names_must_pass(project: Project, kind: Kind) -> 
     commit(project, {"discount.py": CODE})
     done = run(project, item(kind, tests=(ONE,)), NEEDS_NOTHING)
     assert done.how == "done"
-    assert not is_unverified(done.state.execution(1).attempts[0].evidence[0])
+    assert not done.state.execution(1).attempts[0].evidence[0].is_unverified
 
 
 @pytest.mark.slow
@@ -95,7 +98,7 @@ def test_red_completes_the_step_if_its_named_tests_exist_pass_and_notice_altered
     assert ending.how == "covered"
     assert project.log == ["before", "test: no changes needed"]
     (attempt,) = ending.state.execution(1).attempts
-    assert attempt.evidence == (
+    assert tuple(map(explain, attempt.evidence)) == (
         f"No change was needed, says the model: {WHY} ({ONE} pass; they fail when the code is altered)",
     )
     note = json.loads(project.git("notes", "--ref=tdd-handoffs", "show", "HEAD"))

@@ -64,7 +64,7 @@ def test_words_are_never_taken_as_a_report_that_a_test_is_wrong(project: Project
     ending = run(project, model)
     assert ending.how == "failed"
     assert len(list_nudges(model)) == 3, "one in each attempt"
-    codes = [reason.partition(":")[0] for each in ending.state.execution(1).attempts for reason in each.reasons]
+    codes = [reason.code for each in ending.state.execution(1).attempts for reason in each.reasons]
     assert codes == ["no_change"] * 3
     assert not ending.state.execution(1).was_sent_back
 

@@ -5,6 +5,7 @@ import pytest
 from cdd_agent.tdd.context import Phase
 from cdd_agent.tdd.verdict import Course, Trial, choose_course, summarize_attempt
 from pytest_tdd_agent.report import Failure, SuiteReport
+from tests.fakes.reasons import make_reason
 from tests.fakes.suite import make_failed_report
 
 
@@ -107,7 +108,7 @@ def test_a_failure_at_another_place_is_another() -> None:
 
 def test_where_no_test_was_run_the_reasons_are_what_is_compared() -> None:
     assert (
-        summarize_attempt(("no_change: nothing",), None).symptoms
-        == summarize_attempt(("no_change: nothing",), None).symptoms
+        summarize_attempt((make_reason("no_change: nothing"),), None).symptoms
+        == summarize_attempt((make_reason("no_change: nothing"),), None).symptoms
     )
-    assert summarize_attempt(("no_change: nothing",), None).codes == {"no_change"}
+    assert summarize_attempt((make_reason("no_change: nothing"),), None).codes == {"no_change"}

@@ -32,6 +32,7 @@ from cdd_agent.untrusted.keys import Secret
 from tests.fakes.cases import soak_after
 from tests.fakes.messages_server import MessagesServer
 from tests.fakes.model import ScriptedModel, says
+from tests.fakes.reasons import make_reason
 
 ROOT = Path(__file__).parents[3]
 KEY = "local-gateway-key-CANARY-0123456789abcdef"
@@ -49,12 +50,17 @@ def test_no_field_of_an_event_holds_the_key_or_what_is_shaped_like_one() -> None
     seen: list[Event] = []
     tell = hide_keys(seen.append, key=Secret(KEY))
     tell(ToolCalled(call_id="1", name="Bash", subject=f"curl -H 'x-api-key: {KEY}'"))
-    tell(GateJudged(phase="red", attempt=1, open=False, reasons=(f"a: {TOKEN}", f"b: {BASE64}"), evidence="none"))
+    reasons = (make_reason(f"a: {TOKEN}"), make_reason(f"b: {BASE64}"))
+    tell(GateJudged(phase="red", attempt=1, open=False, reasons=reasons, evidence="none"))
     tell(Notice(text="as it was"))
     assert seen == [
         ToolCalled(call_id="1", name="Bash", subject="curl -H 'x-api-key: (the key)'"),
         GateJudged(
-            phase="red", attempt=1, open=False, reasons=("a: [masked: GitHub token]", "b: (the key)="), evidence="none"
+            phase="red",
+            attempt=1,
+            open=False,
+            reasons=(make_reason("a: [masked: GitHub token]"), make_reason("b: (the key)=")),
+            evidence="none",
         ),
         Notice(text="as it was"),
     ]

@@ -1,4 +1,5 @@
 import json
+from typing import get_args
 
 import msgspec
 import pytest
@@ -7,6 +8,7 @@ from hypothesis import strategies as st
 
 from cdd_agent.git.notes import Note, decode_handoffs
 from cdd_agent.git.repository import CommitId
+from cdd_agent.work.finding import Check, Finding, Outcome
 from cdd_agent.work.handoff import (
     CurrentTest,
     ErrorDetails,
@@ -19,7 +21,10 @@ from cdd_agent.work.handoff import (
     phase_name,
     sequence,
 )
+from cdd_agent.work.wording import explain, format_reason
+from pytest_tdd_agent.report import Clause, Reason
 from tests.fakes.examples import fewer
+from tests.fakes.reasons import make_reason
 
 HANDOFF = Handoff(
     seq=2,
@@ -40,7 +45,7 @@ HANDOFF = Handoff(
     gate=GateSummary(phase="green", open=True, reasons=(), report_sha256=None),
 )
 LINE = (
-    '{"v":1,"seq":2,"id":"0123456789abcdef","ticket":"csv","phase":"GREEN","nextPhase":"REFACTOR","cycleNumber":1,'
+    '{"v":2,"seq":2,"id":"0123456789abcdef","ticket":"csv","phase":"GREEN","nextPhase":"REFACTOR","cycleNumber":1,'
     '"currentTest":{"description":"Header","testFile":"tests/test_csv.py","implFile":"ledger/csv.py"},'
     '"completedTests":["tests/test_csv.py::test_header"],"pendingTests":[],"testResult":"PASS","error":null,'
     '"errorDetails":null,"retryCount":0,"commit":"c0","checkpoint":"refs/cdd/checkpoints/csv/3",'
@@ -50,6 +55,19 @@ LINE = (
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 optional = st.none() | texts
 names = st.lists(texts, max_size=2).map(tuple)
+clauses = st.builds(Clause, case=texts, parts=st.dictionaries(texts, texts | names, max_size=2))
+parts = st.dictionaries(texts, texts | names | st.integers(-9, 9) | clauses, max_size=2)
+reasons = st.builds(Reason, code=texts, nodeid=optional, message=st.just(""), case=texts, parts=parts)
+findings = st.builds(
+    Finding,
+    check=st.sampled_from(get_args(Check)),
+    outcome=st.sampled_from(get_args(Outcome)),
+    case=texts,
+    places=names,
+    functions=names,
+    calls=st.none() | st.integers(0, 9),
+    parts=parts,
+)
 counts = st.integers(0, 10**6)
 phases = st.sampled_from(["PLAN", "RED", "GREEN", "REFACTOR"])
 handoffs = st.builds(
@@ -64,8 +82,8 @@ handoffs = st.builds(
     completed_tests=names,
     pending_tests=names,
     test_result=st.sampled_from(["PASS", "FAIL", None]),
-    error=optional,
-    error_details=st.none() | st.builds(ErrorDetails, type=texts, message=texts),
+    error=st.none() | reasons,
+    error_details=st.none() | st.builds(ErrorDetails, type=texts, reasons=st.lists(reasons, max_size=2).map(tuple)),
     retry_count=counts,
     commit=st.from_regex(r"[0-9a-f]{40}", fullmatch=True),
     checkpoint=st.none() | st.from_regex(r"refs/cdd/[\w-]{1,9}", fullmatch=True),
@@ -74,11 +92,23 @@ handoffs = st.builds(
         GateSummary,
         phase=st.sampled_from(["plan", "red", "green", "refactor"]),
         open=st.booleans(),
-        reasons=names,
+        reasons=st.lists(reasons, max_size=2).map(tuple),
         report_sha256=optional,
+        examples=st.lists(findings, max_size=2).map(tuple),
+        evidence=st.lists(findings, max_size=2).map(tuple),
     ),
+    base_commit=st.none() | st.from_regex(r"[0-9a-f]{40}", fullmatch=True),
+    text_sha256=texts,
+    answer=optional,
     reconstructed=st.booleans(),
 )
+
+
+def nested(levels: int) -> dict[str, object]:
+    parts: dict[str, object] = {}
+    for _ in range(levels):
+        parts = {"clause": {"case": "a", "parts": parts}}
+    return parts
 
 
 def changed(**changes: object) -> str:
@@ -125,7 +155,7 @@ def test_no_key_may_be_left_out(key: str) -> None:
         "\x00\x01",
         "\udcff",
         "[" * 100_000,
-        '{"v":1,' + LINE[1:],
+        '{"v":2,' + LINE[1:],
         changed(seq=-1),
         changed(seq="2"),
         changed(seq=True),
@@ -141,7 +171,13 @@ def test_no_key_may_be_left_out(key: str) -> None:
         changed(checkpoint="refs/heads/main"),
         changed(checkpoint="refs/cdd/../heads/main"),
         changed(gate={"phase": "green", "open": "yes", "reasons": [], "report_sha256": None}),
-        changed(v=2),
+        changed(gate={"phase": "green", "open": True, "reasons": ["a: sentence"], "report_sha256": None}),
+        changed(error="a: sentence"),
+        changed(error={"code": "a", "nodeid": None, "parts": {"count": True}}),
+        changed(error={"code": "a", "nodeid": None, "parts": nested(6)}),
+        changed(error={"code": "a", "nodeid": None, "parts": nested(200)}),
+        changed(baseCommit="--all"),
+        changed(v=3),
         changed(v=0),
         changed(v="1"),
     ],
@@ -150,8 +186,41 @@ def test_what_this_program_never_writes_is_no_handoff(line: str) -> None:
     assert decode_line(line) is None
 
 
+def test_the_sentences_of_version_1_become_records_with_a_text() -> None:
+    gate = {"phase": "red", "open": False, "reasons": ["no_tests: none", "a: b: c"], "report_sha256": None}
+    gate |= {"evidence": ["Not verified: shop was elsewhere", "Checked"], "examples": ["AC-1 test_more: passes"]}
+    details = {"type": "no_tests", "message": "no_tests: none\na: b: c"}
+    read = decode_line(changed(v=1, phase="RED", gate=gate, error="no_tests: none", errorDetails=details))
+    assert read is not None
+    assert read.gate is not None
+    assert read.error_details == ErrorDetails(type="no_tests", reasons=read.gate.reasons)
+    assert read.error == read.gate.reasons[0] == make_reason("no_tests: none")
+    assert [format_reason(reason) for reason in read.gate.reasons] == gate["reasons"]
+    assert [*map(explain, read.gate.evidence), *map(explain, read.gate.examples)] == [
+        "Not verified: shop was elsewhere",
+        "Checked",
+        "AC-1 test_more: passes",
+    ]
+    assert [finding.outcome for finding in (*read.gate.evidence, *read.gate.examples)] == [
+        "unverified",
+        "noted",
+        "confirmed",
+    ]
+    other = decode_line(changed(v=1, gate=gate, error="no_tests: none", errorDetails={"type": "a", "message": "b"}))
+    assert other is not None
+    assert other.error_details == ErrorDetails(type="a", reasons=(make_reason("a: b"),))
+    assert decode_line(changed(v=1)) == HANDOFF
+
+
+@pytest.mark.parametrize("gate", [None, {"phase": "green", "open": True, "reasons": [1], "report_sha256": None}, "x"])
+def test_version_1_is_read_as_strictly(gate: object) -> None:
+    assert (decode_line(changed(v=1, gate=gate)) is None) == (gate is not None)
+    assert decode_line(changed(v=1, error={"code": "a", "nodeid": None})) is None
+    assert decode_line('{"v":1,' + changed(v=1)[1:]) is None, "the key v occurs twice"
+
+
 def test_a_line_of_a_later_version_is_told_from_a_damaged_one() -> None:
-    assert is_newer(changed(v=2, seq="2b"))
+    assert is_newer(changed(v=3, seq="2b"))
     assert not is_newer(LINE)
     assert not is_newer(changed(v="2"))
     assert not is_newer("words")
@@ -188,7 +257,8 @@ def test_the_phases_of_all_steps_are_in_one_sequence() -> None:
 
 
 def test_a_phase_that_failed_has_not_landed() -> None:
-    failed = changed(error="wrong_reason", errorDetails={"type": "x", "message": "wrong_reason"}, testResult=None)
+    reason = {"code": "wrong_reason", "nodeid": None}
+    failed = changed(error=reason, errorDetails={"type": "x", "reasons": [reason]}, testResult=None)
     handoff = decode_line(failed)
     assert handoff is not None
     assert not handoff.has_landed

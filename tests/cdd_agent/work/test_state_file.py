@@ -1,3 +1,4 @@
+import hashlib
 import json
 import os
 import random
@@ -25,7 +26,9 @@ from cdd_agent.work.state_file import (
     save_state,
     seal_state,
 )
+from cdd_agent.work.wording import explain
 from tests.fakes.cases import soak_after
+from tests.fakes.reasons import make_reason
 
 FIRST = RunState(
     ticket_slug="csv",
@@ -43,7 +46,7 @@ attempts = st.builds(
     phase=st.sampled_from(["red", "green", "refactor"]),
     number=st.integers(1, 20),
     verdict=st.sampled_from(["open", "closed"]),
-    reasons=st.lists(texts, max_size=2).map(tuple),
+    reasons=st.lists(texts.map(make_reason), max_size=2).map(tuple),
     report=optional,
     checkpoint=optional,
 )
@@ -184,9 +187,9 @@ def test_ten_thousand_mutations_are_read_or_refused_and_nothing_else() -> None:
         pytest.param(encode_state(FIRST).decode().encode("utf-16"), id="utf-16"),
         pytest.param(encode_state(replace(FIRST, schema=0)), id="schema 0"),
         pytest.param(encode_state(replace(FIRST, schema=-1)), id="schema below 0"),
-        pytest.param(encode_state(FIRST).replace(b'"schema": 1', b'"schema": 1.5'), id="schema with a fraction"),
+        pytest.param(encode_state(FIRST).replace(b'"schema": 3', b'"schema": 3.5'), id="schema with a fraction"),
         pytest.param(encode_state(replace(FIRST, schema=99)), id="schema 99"),
-        pytest.param(encode_state(FIRST).replace(b'"schema": 1', b'"schema": 1, "schema": 1'), id="a key twice"),
+        pytest.param(encode_state(FIRST).replace(b'"schema": 3', b'"schema": 3, "schema": 3'), id="a key twice"),
         pytest.param(encode_state(FIRST).replace(b'"cost_usd": null', b'"cost_usd": NaN'), id="not a number"),
         pytest.param(encode_state(FIRST).replace(b'"cost_usd": null', b'"cost_usd": 1e999'), id="infinite"),
         pytest.param(encode_state(FIRST).replace(b'_tokens": 0', b'_tokens": ' + b"9" * 5000), id="5,000 digits"),
@@ -214,6 +217,7 @@ def test_memory_that_an_earlier_version_saved_without_its_kind_is_told_apart() -
         refusal = {"phase": "green", "reasons": ["target_failed: no"], "words": "Half.", "diffs": {"green": "+x"}}
         del state["step_executions"]["1"]["interrupted"]
         state["step_executions"]["1"]["refusal"] = refusal | fields
+        state["schema"] = 1
         return decode_state(json.dumps(state).encode(), path="state.json").execution(1)
 
     refused, sent_back = read().refusal, read(kept="refs/cdd/attempts/csv/step-1-code-1").refusal
@@ -223,6 +227,41 @@ def test_memory_that_an_earlier_version_saved_without_its_kind_is_told_apart() -
     stopped = read(reasons=["interrupted: it ended before the gate could judge it"])
     assert stopped.refusal is None
     assert stopped.interrupted == work.InterruptedWork(phase="green", files=None, diff="+x", words="Half.")
+
+
+@pytest.mark.parametrize("is_long", [False, True])
+def test_sentences_that_an_earlier_version_saved_become_records_with_a_text(is_long: bool) -> None:
+    state = json.loads(encode_state(SECOND))
+    step = state["step_executions"]["1"]
+    step |= {
+        "attempts": [
+            {"phase": "green", "number": 1, "verdict": "closed", "reasons": ["target_failed: t fails: 1"]},
+            {"phase": "green", "number": 2, "verdict": "open", "evidence": ["Not verified: shop is elsewhere", "Fine"]},
+        ],
+        "landed": {**step, "refusal": {"phase": "red", "reasons": ["no_tests: none"]}},
+    }
+    lines = b""
+    if is_long:
+        line = json.dumps({"number": 1, "position": 0, "step": state["step_executions"].pop("1")}).encode()
+        lines = line + b"\n"
+        state["steps_file"] = {"size_bytes": len(lines), "sha256": hashlib.sha256(lines).hexdigest()}
+    state["schema"] = 2 if is_long else 1
+    read = decode_state(json.dumps(state).encode(), path="state.json", lines=lines).execution(1)
+    closed, opened = read.attempts
+    assert closed.reasons == (make_reason("target_failed: t fails: 1"),)
+    assert [explain(found) for found in opened.evidence] == ["Not verified: shop is elsewhere", "Fine"]
+    assert [found.is_unverified for found in opened.evidence] == [True, False]
+    assert read.landed is not None
+    assert read.landed.refusal is not None
+    assert read.landed.refusal.reasons == (make_reason("no_tests: none"),)
+
+
+def test_a_state_of_this_version_has_no_sentences() -> None:
+    state = json.loads(encode_state(SECOND))
+    attempt = {"phase": "green", "number": 1, "verdict": "closed", "reasons": ["target_failed: t fails"]}
+    state["step_executions"]["1"]["attempts"] = [attempt]
+    with pytest.raises(DocumentError, match="Expected `object`, got `str`"):
+        decode_state(json.dumps(state).encode(), path="state.json")
 
 
 def test_the_file_has_the_documented_keys() -> None:
@@ -269,7 +308,7 @@ def test_a_file_by_which_less_than_nothing_was_used_is_refused(
 
 
 def test_the_file_is_indented_for_people() -> None:
-    assert encode_state(FIRST).startswith(b'{\n  "schema": 1,\n')
+    assert encode_state(FIRST).startswith(b'{\n  "schema": 3,\n')
     assert encode_state(FIRST).endswith(b"}\n")
 
 
@@ -282,7 +321,7 @@ def test_text_that_utf8_cannot_hold_is_written_with_its_escape() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"schema": 2}, "it has schema 2; this version of cdd reads up to 1"),
+        ({"schema": 4}, "it has schema 4; this version of cdd reads up to 3"),
         ({"schema": None}, "Expected `int`, got `null` - at `$.schema`"),
         ({"status": "finished"}, "Invalid enum value 'finished' - at `$.status`"),
         ({"step_executions": []}, "Expected `object`, got `array` - at `$.step_executions`"),
@@ -475,7 +514,7 @@ def test_a_damaged_file_is_not_overwritten(tmp_path: Path) -> None:
 
 def test_a_newer_file_is_not_called_damaged(tmp_path: Path) -> None:
     path = tmp_path / "execution-state.json"
-    path.write_bytes(encode_state(replace(FIRST, schema=2)))
+    path.write_bytes(encode_state(replace(FIRST, schema=4)))
 
     with pytest.raises(DocumentError) as error:
         load_state(path)
@@ -664,9 +703,9 @@ def save_copy(path: Path, state: RunState) -> None:
 def test_a_version_that_does_not_know_the_second_file_refuses_the_first(tmp_path: Path) -> None:
     path = tmp_path / "execution-state.json"
     save_state(path, make_long(30))
-    assert (json.loads(path.read_bytes())["schema"], lines_path(path).exists()) == (1, False)
+    assert (json.loads(path.read_bytes())["schema"], lines_path(path).exists()) == (3, False)
     save_state(path, make_long(31))
-    assert (json.loads(path.read_bytes())["schema"], lines_path(path).exists()) == (2, True)
+    assert (json.loads(path.read_bytes())["schema"], lines_path(path).exists()) == (4, True)
 
 
 def test_a_full_disk_leaves_the_long_state_as_it_was(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.work.state import AttemptRecord, StepExecution
 from tests.fakes.model import ScriptedModel, says
 from tests.fakes.project import FILES, TEST, TEST_FILE, Project, item
+from tests.fakes.reasons import make_reason
 from tests.security.corpus.injection import OUTSIDE, PORT, TOKEN, Injection, calls, in_place, reads, runs
 from tests.security.corpus.injections import INJECTIONS, TESTS
 
@@ -157,7 +158,7 @@ def _attempt(injection: Injection, stage: Stage, *, context: Context) -> tuple[A
     if injection.channel == "tests":  # failures of other tests, which failed before, are not shown
         work = replace(work, tests=(*work.tests, HOSTILE_TEST))
     if injection.channel == "gate":
-        refused = AttemptRecord(phase="green", number=1, verdict="closed", reasons=(injection.says,))
+        refused = AttemptRecord(phase="green", number=1, verdict="closed", reasons=(make_reason(injection.says),))
         step = replace(step, attempts=(refused,))
     baseline = take_baseline(work, "green", step=step, tip=context.workplace.begin(), context=context)
     before = digests(project.folder.parent)

@@ -46,7 +46,7 @@ def closed(told: str) -> list[tuple[str, str]]:
     """Phase and first reason of the attempts that a gate refused."""
     events = [json.loads(line) for line in told.splitlines()]
     refused = [event for event in events if event["event"] == "GateJudged" and not event["open"]]
-    return [(event["phase"], event["reasons"][0].partition(":")[0]) for event in refused]
+    return [(event["phase"], event["reasons"][0]["code"]) for event in refused]
 
 
 def check(folder: Path, cases: Sequence[Case]) -> None:

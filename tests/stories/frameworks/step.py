@@ -56,7 +56,7 @@ class Played:
     def reasons(self, phase: str) -> list[str]:
         """The code of the first reason of each attempt at a phase; ``open`` if there is none."""
         attempts = [attempt for attempt in self.step.attempts if attempt.phase == phase]
-        return [attempt.reasons[0].partition(":")[0] if attempt.reasons else "open" for attempt in attempts]
+        return [attempt.reasons[0].code if attempt.reasons else "open" for attempt in attempts]
 
     @property
     def last(self) -> SuiteReport:

@@ -169,7 +169,7 @@ def test_the_list_agents_answer_is_held_against_the_files_without_what_was_put_b
     with pytest.raises(GateClosed, match="PLAN was refused 2 times"):
         runs.begin(Writing([says(call("Read", file_path="prices.py")), plan(1), plan(1)]))
     judged = [event for event in project.seen if isinstance(event, GateJudged)]
-    assert [reason.partition(":")[0] for event in judged for reason in event.reasons] == ["source_changed"] * 2
+    assert [reason.code for event in judged for reason in event.reasons] == ["source_changed"] * 2
     assert all(TESTS in event.evidence for event in judged)
 
 
@@ -182,8 +182,8 @@ def test_where_nobody_is_there_the_run_ends_and_says_why_in_the_note(runs: Runs,
     landed, failed = runs.notes()
     assert (landed["phase"], landed["error"]) == ("RED", None)
     assert (failed["phase"], failed["nextPhase"], failed["retryCount"]) == ("GREEN", "GREEN", 1)
-    assert str(failed["error"]).startswith("no_change: ")
-    assert failed["errorDetails"] == {"type": "no_change", "message": failed["error"]}
+    assert "'code': 'no_change'" in str(failed["error"])
+    assert failed["errorDetails"] == {"type": "no_change", "reasons": [failed["error"]]}
     assert (runs.state.status, runs.state.execution(1).status) == (Status.FAILED, Status.IN_PROGRESS)
     assert [event.status for event in project.seen if isinstance(event, RunFinished)] == ["failed"]
 

@@ -8,6 +8,7 @@ from cdd_agent.errors import GateClosed, UsageError
 from cdd_agent.events import Committed, GateJudged
 from cdd_agent.runs.review import Intervention
 from cdd_agent.work.state import Status
+from cdd_agent.work.wording import format_reason
 from tests.cdd_agent.runs.plan_steps.conftest import ONE, Grounds, MakeWork, Work, plan
 from tests.fakes.model import ScriptedModel, says
 from tests.fakes.project import CODE, TEST, TEST_FILE, Project, writes
@@ -158,7 +159,9 @@ def test_a_step_done_by_hand_counts_once_all_tests_pass(failed_feature: Work) ->
         Intervention(executor).mark_done(executor.step(1))
     step = made.saved.execution(1)
     assert (step.status, step.attempts[-1].verdict) == (Status.COMPLETED, "open")
-    assert step.attempts[-1].reasons == ("by_hand: the user marked the step done; all tests passed",)
+    assert tuple(map(format_reason, step.attempts[-1].reasons)) == (
+        "by_hand: the user marked the step done; all tests passed",
+    )
     following = executor.find_next_step()
     assert following is not None
     assert following.number == 2
@@ -174,7 +177,7 @@ def test_of_a_step_without_tests_it_is_kept_that_only_the_users_word_speaks_for_
         Intervention(executor).mark_done(executor.step(1))
     (attempt,) = made.saved.execution(1).attempts
     told = "by_hand: the user marked the step done; all tests passed, but the step names no tests"
-    assert attempt.reasons == (told,)
+    assert tuple(map(format_reason, attempt.reasons)) == (told,)
 
 
 def test_a_step_is_not_done_by_hand_while_its_test_fails_or_is_not_there(failed_feature: Work) -> None:
