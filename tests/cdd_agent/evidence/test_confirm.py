@@ -243,10 +243,10 @@ def test_help_from_an_ignored_module_is_not_reproduced(make: Make) -> None:
 
 @pytest.mark.slow
 def test_help_from_another_ignored_file_is_told(make: Make) -> None:
-    code = "def add(*numbers):\n    return int(open('keys/sum.secret').read())\n"
-    step = make(RED, {"product.py": code, "keys/sum.secret": "35"})
+    code = "def add(*numbers):\n    return int(open('VERSION').read().partition('.')[0])\n"
+    step = make({**RED, ".gitignore": "VERSION\n"}, {"product.py": code, "VERSION": "35.0.1\n"})
     assert tell(asked(step, step.request(TARGET))) == (
-        "The targets need files that git ignores, some of these: keys/sum.secret.",
+        "The targets need files that git ignores, some of these: VERSION.",
     )
 
 
