@@ -37,8 +37,8 @@ from cdd_agent.testrun import interpreter
 from cdd_agent.testrun.interpreter import NO_ENVIRONMENT, NamedEnvironment
 from cdd_agent.testrun.project import offer_properties, read_properties
 from cdd_agent.testrun.pytest_command import parse_command
-from cdd_agent.testrun.pytest_run import NOT_INSTALLED, PytestSuite
-from cdd_agent.testrun.suite import Suite
+from cdd_agent.testrun.pytest_run import PytestSuite
+from cdd_agent.testrun.suite import NoReport, Suite
 from cdd_agent.work.records import list_old, list_set_aside
 from pytest_tdd_agent.report import OUTCOMES, count_outcomes
 
@@ -103,17 +103,16 @@ def check_tests(suite: Suite) -> Check:
     command = f"{path.relative_to(suite.root) if path.is_relative_to(suite.root) else path} -m pytest"
     found = _COLLECTED.search(run.output)
     errors = (found and found["errors"]) or (_ERRORS.search(run.output) or ("", ""))[1]
-    if run.problem and f"{NOT_INSTALLED}: " in run.problem:
-        told, fix = run.problem.split(f"{NOT_INSTALLED}: ")
-        return Check(state="missing", told=f"{told}{NOT_INSTALLED}", fix=fix)
+    if run.failed is not None and run.failed.cause == "not_installed":
+        return Check(state="missing", told=run.failed.happened, fix=run.failed.advice)
     if errors:
         count = "1 error" if errors == "1" else f"{errors} errors"
         fix = f"find the error: {command} --collect-only -q"
         return Check(state="missing", told=f"{command} cannot collect the tests: {count}", fix=fix)
     if found is None:
-        told, _, advice = (run.problem or "pytest printed nothing").partition("; ")
-        fix = advice or f"find the reason: {command} --collect-only -q"
-        return Check(state="missing", told=told, fix=fix)
+        failed = run.failed or NoReport(happened="pytest printed nothing")
+        fix = failed.advice or f"find the reason: {command} --collect-only -q"
+        return Check(state="missing", told=failed.happened, fix=fix)
     if found["none"]:
         return Check(state="note", told=f"{command} finds no tests yet", details=run.notices)
     details = (*run.notices, *warn_of_origins(run.origins, suite.root))

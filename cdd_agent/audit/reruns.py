@@ -33,8 +33,6 @@ from pytest_tdd_agent.report import FAILING, Reason, SuiteReport, Verdict, count
 
 _SHORT = 8
 _MOST_SHOWN = 3
-_TIME_OUT = "did not end within"
-"""Words of a suite's message about a run that took too long, perhaps because this machine is slow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +45,8 @@ class RerunResult:
     """Test file, or test configuration in a file -> digest before the run."""
     lacking: tuple[str, ...] = ()
     """Ignored files of the user that failing tests name and that the copy did not have."""
+    has_timed_out: bool = False
+    """Whether the run took too long, perhaps because this machine is slow."""
 
 
 @dataclass(kw_only=True)
@@ -118,7 +118,13 @@ class Reruns:
             lacking = self._find_lacking(run, copied)
         self.emit(run.as_event(purpose, framework=framework))
         self.has_run = self.has_run or run.report is not None
-        return RerunResult(report=run.report, problem=run.problem or "", digests=digests, lacking=lacking)
+        return RerunResult(
+            report=run.report,
+            problem=run.problem or "",
+            digests=digests,
+            lacking=lacking,
+            has_timed_out=run.cause == "timed_out",
+        )
 
     def _find_lacking(self, run: SuiteRun, copied: Path) -> tuple[str, ...]:
         if run.report is not None and not list_failing(run.report):
@@ -280,7 +286,7 @@ def check_files(now: RerunResult, before: RerunResult, *, changed_tests: Collect
 
 def _explain_missing(result: RerunResult, *, beside: RerunResult | None) -> Claim:
     """Return the claim for tests without a report. The commit is at fault if they run ``beside`` it."""
-    if _TIME_OUT in result.problem or beside is None or beside.report is None:
+    if result.has_timed_out or beside is None or beside.report is None:
         return leave_open("run", f"The tests cannot be run: {result.problem}.")
     return refute("run", f"The tests do not run to their end, but do on the commit before: {result.problem}.")
 

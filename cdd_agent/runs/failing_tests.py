@@ -261,10 +261,10 @@ class Green:
             any(requests.contains(target, each) or is_or_contains(each, target) for each in known) for target in targets
         ):
             return run.report
-        if run.timed_out:
+        if run.cause == "timed_out":
             return context.require_report(run)
         seen = context.run_targets("the tests to pass, before the work", targets=targets, keep=kept)
-        if seen.was_refused:
+        if seen.cause == "refused":
             raise UsageError(f"The tests cannot be found: {seen.problem}.", hint="name test files, or tests in them")
         return context.require_report(seen)
 

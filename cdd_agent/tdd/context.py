@@ -509,7 +509,7 @@ class Context:
         run = self.run_suite(purpose, targets=targets, keep=keep, before=before)
         files = tuple(dict.fromkeys(target.partition("::")[0] for target in targets))
         # pytest finds no tests in a file that cannot be imported; only a run of the file reports the reason.
-        if run.was_refused and files != targets:
+        if run.cause == "refused" and files != targets:
             return self.run_suite(purpose, targets=files, keep=keep, before=before)
         return run
 
@@ -517,7 +517,11 @@ class Context:
         """Return the report of a run before any work; raises ``EnvironmentMissing`` if there is none."""
         if run.report is None:
             happened = f"The project's tests cannot be run: {run.problem}.\n{run.output.strip()[-2000:]}"
-            hint = self.policy.if_slow if run.timed_out else f"make `{self.suite.command}` work in {self.project}"
+            hint = (
+                self.policy.if_slow
+                if run.cause == "timed_out"
+                else f"make `{self.suite.command}` work in {self.project}"
+            )
             level = self.suite.sandbox.level
             if level == "landlock" and (line := find_refused_socket(run.output)):
                 happened += f"\nThe sandbox at level {level} refuses network sockets: {line}"

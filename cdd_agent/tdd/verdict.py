@@ -296,7 +296,9 @@ def judge_incomplete_run(phase: Phase, run: SuiteRun) -> Verdict:
     broken = run.broken
     code = "untrusted" if broken is not None and broken.code not in UNFINISHED else "run_incomplete"
     nodeid = broken.nodeid or None if broken is not None else None
-    reason = Reason(code=code, nodeid=nodeid, message=run.problem or "no report")
+    reason = Reason(code=code, nodeid=nodeid, case="no_report")
+    if run.problem is not None:
+        reason = replace(reason, case="text", parts={"text": run.problem})
     return Verdict(phase=phase, open=False, reasons=(reason,))
 
 

@@ -41,7 +41,7 @@ from cdd_agent.testrun.access import (
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.testrun.plain_run import RESULTS, build_arguments, delete_bytecode, read_results
 from cdd_agent.testrun.records import RecordedRun, record_run
-from cdd_agent.testrun.suite import PYTEST, Conventions, SuiteRun, save_report
+from cdd_agent.testrun.suite import PYTEST, Conventions, NoReport, SuiteRun, describe_time_out, save_report
 from cdd_agent.untrusted.documents import encode_json
 from pytest_tdd_agent.recording.assembly import UNFINISHED
 from pytest_tdd_agent.report import Case, Failure, SuiteReport, summarize_internal_error
@@ -114,8 +114,6 @@ _REFUSAL = re.compile(
 )
 _NOT_FOUND = ("missing_module", "import_error")
 """Kinds of failures whose missing name may be a module."""
-NOT_INSTALLED = "not installed"
-"""In the problem of a run whose product cannot be imported; the command that installs it follows."""
 _CONFTEST = re.compile(r"^(ImportError while loading conftest '.+?')\..*?^E +(.+?)$", re.M | re.S)
 
 
@@ -168,14 +166,13 @@ def describe_exit(status: int) -> str:
     return f"pytest was ended by {names.get(-status, f'signal {-status}')}"
 
 
-def explain_stop(output: str) -> str:
-    """Return ``: `` and pytest's last message about why it stopped, with the options to remove."""
+def explain_stop(output: str) -> tuple[str, str]:
+    """Return ``: `` and pytest's last message about why it stopped, and what to do; both can be empty."""
     messages = _STOP_LINE.findall(output)
     if not messages:
-        return f": {refused}" if (refused := find_refusal(output)) else ""
+        return f": {refused}" if (refused := find_refusal(output)) else "", ""
     is_option = "stopping after" in messages[-1] or "continuing from this test" in messages[-1]
-    hint = "; remove -x, --maxfail and --stepwise from pytest's configuration" if is_option else ""
-    return f": {messages[-1]}{hint}"
+    return f": {messages[-1]}", "remove -x, --maxfail and --stepwise from pytest's configuration" if is_option else ""
 
 
 def find_refusal(output: str) -> str | None:
@@ -358,7 +355,7 @@ class PytestSuite:
             why = _explain_absent_plugin(run, python=self.interpreter.path)
             if why is not None:
                 run = self._pytest(private, nonce, arguments=("-o", "addopts=", *targets))
-            report, problem = self._judge_records(run, private)
+            report, failed = self._judge_records(run, private)
             noted = tuple(_read_origins(private))
             origins = _list_origins(noted, root=self.root)
             if report is not None and endless:
@@ -372,7 +369,7 @@ class PytestSuite:
             compiled.add(own, interpreter=self.interpreter, sandbox=self.sandbox, timeout_s=self.timeout_s)
         return SuiteRun(
             report=report,
-            problem=problem,
+            failed=failed,
             output=run.result.output,
             duration_s=time.monotonic() - started,
             notices=(
@@ -380,7 +377,6 @@ class PytestSuite:
                 *(f"{each} did not end: it counts as failed." for each in endless),
                 *run.result.remarks,
             ),
-            was_refused=problem is not None and problem.startswith(_REFUSED),
             origins=origins,
             entered=_list_entered(noted),
             outdated=self._find_outdated(report, origins),
@@ -484,12 +480,13 @@ class PytestSuite:
                 result = self._start_plainly(private, targets, options=("-o", "addopts="))
             report, problem = read_results(results, selects=targets, exit_status=result.exit_status)
             origins = _list_origins(_read_origins(private), root=self.root)
+        failed = None if problem is None else NoReport(happened=problem)
         if result.timed_out:
-            report, problem = None, f"the tests did not end within {self.timeout_s:g} s"
+            report, failed = None, describe_time_out(self.timeout_s)
         elif report is None and (reason := find_refusal(result.output)) is not None:
-            problem = f"{_REFUSED}: {reason}"
+            failed = NoReport(happened=f"{_REFUSED}: {reason}", cause="refused")
         seconds = result.duration_s
-        return SuiteRun(report=report, problem=problem, output=result.output, duration_s=seconds, origins=origins)
+        return SuiteRun(report=report, failed=failed, output=result.output, duration_s=seconds, origins=origins)
 
     def _start_plainly(self, private: Path, targets: tuple[str, ...], *, options: tuple[str, ...] = ()) -> Result:
         program = private / "launcher.py"  # a name without pytest's
@@ -523,7 +520,7 @@ class PytestSuite:
         )
         return self.sandbox.run(command)
 
-    def _judge_records(self, run: RecordedRun, private: Path) -> tuple[SuiteReport | None, str | None]:
+    def _judge_records(self, run: RecordedRun, private: Path) -> tuple[SuiteReport | None, NoReport | None]:
         """Return the report if it is complete and can be trusted, or else the problem."""
         result, report, broken, running = (
             run.result,
@@ -532,28 +529,31 @@ class PytestSuite:
             run.describe_running(),
         )
         if result.timed_out:
-            return None, f"the tests did not end within {self.timeout_s:g} s{running and f': ended{running}'}"
+            return None, describe_time_out(self.timeout_s, running and f": ended{running}")
         if broken is not None and broken.code not in UNFINISHED:
-            why = explain(broken)
-            return None, f"the results cannot be trusted: {why}. Find the code that writes to the plugin's descriptor"
+            advice = "Find the code that writes to the plugin's descriptor"
+            return None, NoReport(happened=f"the results cannot be trusted: {explain(broken)}. {advice}")
         # The project's own hooks may end the process with any status after the session was finished.
         if report is None or broken is not None or (result.exit_status == _USAGE_ERROR and not report.complete):
             absent = _ABSENT_MODULE.search(find_refusal(result.output) or "")
             if absent and _is_in_src(absent[1], self.root):
                 return None, self._explain_uninstalled(absent[1])
-            why = _explain_missing_report(run, python=self.interpreter.path)
-            return None, why + _find_full_disk(result.output, private, self.root)
+            failed = _explain_missing_report(run, python=self.interpreter.path)
+            full = _find_full_disk(result.output, private, self.root)
+            return None, replace(failed, happened=failed.happened + full)
         if not report.complete:
-            why = explain_stop(result.output)
+            why, advice = explain_stop(result.output)
             if raised := summarize_internal_error(report):
-                why = f": {raised[:REASON_CAP]}"
-            return None, f"the run ended early (pytest status {report.exit_status}){running}{why}"
+                why, advice = f": {raised[:REASON_CAP]}", ""
+            happened = f"the run ended early (pytest status {report.exit_status}){running}{why}"
+            return None, NoReport(happened=happened, advice=advice)
         if module := find_uninstalled_module(report, self.root):
             return None, self._explain_uninstalled(module)
         return replace(report, sandbox=result.level), None
 
-    def _explain_uninstalled(self, module: str) -> str:
-        return f"no test can import {module}, which is in src and {NOT_INSTALLED}: {self._install_command}"
+    def _explain_uninstalled(self, module: str) -> NoReport:
+        happened = f"no test can import {module}, which is in src and not installed"
+        return NoReport(happened=happened, cause="not_installed", advice=self._install_command)
 
 
 class _Origins(msgspec.Struct):
@@ -630,17 +630,17 @@ def _drop_dated_bytecode(cache: Path, python: Path) -> None:
             path.unlink()
 
 
-def _explain_missing_report(run: RecordedRun, *, python: Path) -> str:
+def _explain_missing_report(run: RecordedRun, *, python: Path) -> NoReport:
     result, running, has_begun = run.result, run.describe_running(), run.recording.report is not None
     reason = find_refusal(result.output)
     if not running and reason is not None:
-        return f"{_REFUSED}: {reason}; {suggest_fix(reason, python)}"
+        return NoReport(happened=f"{_REFUSED}: {reason}", cause="refused", advice=suggest_fix(reason, python))
     last = (result.output.strip().splitlines() or ["no output"])[-1]
     if not has_begun:
-        return f"{describe_exit(result.exit_status)} and left no report: {last}"
+        return NoReport(happened=f"{describe_exit(result.exit_status)} and left no report: {last}")
     why = ": a test or hook ended the process or closed its descriptors" if result.exit_status >= 0 else ""
     when = running or " before the session was finished"
-    return f"{describe_exit(result.exit_status)}{when}{why}. The last line of the output: {last}"
+    return NoReport(happened=f"{describe_exit(result.exit_status)}{when}{why}. The last line of the output: {last}")
 
 
 def _find_full_disk(output: str, *folders: Path) -> str:

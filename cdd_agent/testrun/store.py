@@ -303,7 +303,6 @@ def _make_run(record: _Record, why: str) -> SuiteRun:
     reused = f"{why}, from {record.origin}"
     return SuiteRun(
         report=from_json(record.report),
-        problem=None,
         output="",
         duration_s=0.0,
         notices=record.notices,

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol, TypeAlias
 
 from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.events import SuiteFinished
@@ -14,14 +14,38 @@ from pytest_tdd_agent.codec import dump
 from pytest_tdd_agent.fingerprint import compute_digests, is_protected, is_runner_shadow
 from pytest_tdd_agent.report import Problem, SuiteReport, count_outcomes
 
+Cause: TypeAlias = Literal["timed_out", "refused", "not_installed", "other"]
+"""Why a run has no report: the time limit ended it; the runner refused the request, because no test has that name, or
+an option is unknown; no test can import a module of the project."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoReport:
+    """Why a run has no report."""
+
+    happened: str
+    cause: Cause = "other"
+    advice: str = ""
+    """What to do, such as a command to type; empty if nobody knows."""
+
+    def __str__(self) -> str:
+        """Return it in one line."""
+        separator = ": " if self.cause == "not_installed" else "; "
+        return f"{self.happened}{separator}{self.advice}" if self.advice else self.happened
+
+
+def describe_time_out(limit_s: float, running: str = "") -> NoReport:
+    """Return why a run has no report that reached its time limit; ``running`` says which test ran then."""
+    return NoReport(happened=f"the tests did not end within {limit_s:g} s{running}", cause="timed_out")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteRun:
-    """The result of one run: either ``report`` or ``problem`` is None."""
+    """The result of one run: either ``report`` or ``failed`` is None."""
 
     report: SuiteReport | None
-    problem: str | None
-    """Why there is no report, such as a time-out or an early end, and what to do."""
+    failed: NoReport | None = None
+    """Why there is no report, such as a time-out or an early end."""
     output: str
     """The printed output, capped."""
     duration_s: float
@@ -31,8 +55,6 @@ class SuiteRun:
     """Module that a run of a copy loaded -> its file, below ``root`` of the suite if the copy has it."""
     entered: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """File of the project -> tests that entered it, without parameters; empty where that is not known."""
-    was_refused: bool = False
-    """Whether the runner refused the request: no test has that name, or an option is unknown."""
     reused: str = ""
     """If nothing ran, because the results were known: the run that they are from."""
     outdated: tuple[str, str] | None = None
@@ -41,9 +63,14 @@ class SuiteRun:
     """Why the records of the run are not all, or cannot be trusted."""
 
     @property
-    def timed_out(self) -> bool:
-        """Whether the time limit ended the run."""
-        return self.problem is not None and "did not end within" in self.problem
+    def problem(self) -> str | None:
+        """Why there is no report, and what to do, for people and models."""
+        return None if self.failed is None else str(self.failed)
+
+    @property
+    def cause(self) -> Cause | None:
+        """Why there is no report."""
+        return None if self.failed is None else self.failed.cause
 
     def as_event(self, purpose: str, *, framework: str) -> SuiteFinished:
         """Return the event that reports this run."""

@@ -35,7 +35,7 @@ from cdd_agent.sandbox.port import Access, Command, Result, Sandbox
 from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.testrun.access import Original, build_access, find_protected_tests
 from cdd_agent.testrun.interpreter import Interpreter
-from cdd_agent.testrun.suite import PYTEST, Conventions, SuiteRun
+from cdd_agent.testrun.suite import PYTEST, Cause, Conventions, NoReport, SuiteRun
 from pytest_tdd_agent import failure
 from pytest_tdd_agent.codec import dump
 from pytest_tdd_agent.fingerprint import IGNORED_FOLDERS, compute_digests
@@ -156,9 +156,9 @@ class TrustedSandbox:
         return PlainSandbox().run(command)
 
 
-def no_report(problem: str, *, output: str = "", was_refused: bool = False) -> SuiteRun:
+def no_report(problem: str, *, output: str = "", cause: Cause = "other") -> SuiteRun:
     """Return the answer of a run that has no report."""
-    return SuiteRun(report=None, problem=problem, output=output, duration_s=0.1, was_refused=was_refused)
+    return SuiteRun(report=None, failed=NoReport(happened=problem, cause=cause), output=output, duration_s=0.1)
 
 
 def with_report(
@@ -209,7 +209,7 @@ def _answer(
     )
     texts = [case.failure.text for case in cases if case.failure] + [error.failure.text for error in errors]
     summary = f"{sum(not case.failure for case in cases)} passed, {len(list_failing(report))} failed"
-    return SuiteRun(report=report, problem=None, output="\n\n".join((*texts, summary)) + "\n", duration_s=0.01)
+    return SuiteRun(report=report, output="\n\n".join((*texts, summary)) + "\n", duration_s=0.01)
 
 
 @contextlib.contextmanager
@@ -300,7 +300,7 @@ def _run_tests(root: Path, targets: tuple[str, ...], *, level: str) -> SuiteRun:
     fingerprints = compute_digests(root)
     for path in sorted(root.rglob("conftest.py")):
         if why := _load_conftest(path, root):
-            return no_report(f"pytest refused to run: {why}", output=why, was_refused=True)
+            return no_report(f"pytest refused to run: {why}", output=why, cause="refused")
     cases: list[Case] = []
     errors: list[CollectError] = []
     selected = _selected(root, targets)
@@ -336,7 +336,7 @@ def _refuse_configuration(root: Path) -> None:
 
 def _refused(reason: str) -> SuiteRun:
     problem = f"pytest refused to run: {reason}; name existing tests"
-    return no_report(problem, output=f"ERROR: {reason}\n", was_refused=True)
+    return no_report(problem, output=f"ERROR: {reason}\n", cause="refused")
 
 
 def _load_conftest(path: Path, root: Path) -> str | None:

@@ -82,7 +82,7 @@ def test_the_report_is_that_of_the_real_suite(project: Project) -> None:
 @soak_after(1, "target", ["tests/test_passes.py::test_none", "tests/none.py", "tests/test_import.py::test_it"])
 def test_a_name_that_is_not_there_is_refused_in_the_words_of_the_real_suite(project: Project, target: str) -> None:
     real, fake = replace(project, runs_pytest=True).suite.run((target,)), project.suite.run((target,))
-    assert (fake.problem, fake.was_refused, fake.report) == (real.problem, True, None)
+    assert (fake.problem, fake.cause, fake.report) == (real.problem, "refused", None)
 
 
 def test_targets_select_files_and_tests(project: Project) -> None:

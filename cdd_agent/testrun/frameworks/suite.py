@@ -17,7 +17,7 @@ from cdd_agent.testrun.frameworks import environment
 from cdd_agent.testrun.frameworks.environment import Tools
 from cdd_agent.testrun.frameworks.framework import FinishedRun, Framework, FrameworkMatch, ParsedResults, number_cases
 from cdd_agent.testrun.frameworks.sources import shorten
-from cdd_agent.testrun.suite import Conventions, SuiteRun, save_report
+from cdd_agent.testrun.suite import Conventions, NoReport, SuiteRun, describe_time_out, save_report
 from pytest_tdd_agent.report import Case, Failure, SuiteReport
 
 OUTPUT_CAP_BYTES = 32_000_000
@@ -133,13 +133,13 @@ class CommandSuite:
                 result = self._execute(self._tools(self.cache or built), files=files, results=results)
             except OSError as error:
                 reason = f"{self.finding.argv[0]} cannot be started: {error.strerror or error}"
-                return _report_problem(reason, started)
+                return _report_problem(NoReport(happened=reason), started)
             found = self._read(result, results)
             if not result.timed_out and not targets and found.problem is None:
                 found = self.add_hidden_tests(found, folder=folder)
-        problem = self._explain_failure(result, found)
-        if problem is not None:
-            return _report_problem(problem, started, result=result)
+        failed = self._explain_failure(result, found)
+        if failed is not None:
+            return _report_problem(failed, started, result=result)
         tests, duration_s = _select_tests(number_cases(found.tests), targets), time.monotonic() - started
         report = SuiteReport(
             complete=True,
@@ -160,7 +160,7 @@ class CommandSuite:
         )
         save_report(report, keep)
         output = shorten(result.output, SHOWN_CHARACTERS)
-        return SuiteRun(report=report, problem=None, output=output, duration_s=duration_s, notices=result.remarks)
+        return SuiteRun(report=report, output=output, duration_s=duration_s, notices=result.remarks)
 
     def add_hidden_tests(self, found: ParsedResults, *, folder: Path) -> ParsedResults:
         """Add the tests that did not run because other test files do not compile or load.
@@ -268,17 +268,18 @@ class CommandSuite:
             self.root, tools, read_write=writable, read_only=self.reads, locked=locked, original=self.original
         )
 
-    def _explain_failure(self, result: Result, found: ParsedResults) -> str | None:
+    def _explain_failure(self, result: Result, found: ParsedResults) -> NoReport | None:
         """Return why the results cannot be judged, or None if they can."""
         if result.timed_out:
-            return f"the tests did not end within {self.timeout_s:g} s"
+            return describe_time_out(self.timeout_s)
         if result.dropped_bytes:
-            return f"the tests printed more than {OUTPUT_CAP_BYTES} bytes, the most that can be read"
+            return NoReport(happened=f"the tests printed more than {OUTPUT_CAP_BYTES} bytes, the most that can be read")
         is_silent = found.is_structured and not (found.tests or found.collect_errors)
         if found.problem is None and is_silent and result.exit_status:
             last = (result.output.strip().splitlines() or ["no output"])[-1]
-            return f"`{self.command}` ended with status {result.exit_status} and reported no test: {last[:400]}"
-        return found.problem
+            happened = f"`{self.command}` ended with status {result.exit_status} and reported no test: {last[:400]}"
+            return NoReport(happened=happened)
+        return None if found.problem is None else NoReport(happened=found.problem)
 
 
 def _select_tests(tests: tuple[Case, ...], targets: tuple[str, ...]) -> tuple[Case, ...]:
@@ -300,7 +301,7 @@ def _restore_paths(found: ParsedResults, copy: Path, *, root: Path) -> ParsedRes
     return replace(found, tests=tuple(tests), collect_errors=tuple(errors))
 
 
-def _report_problem(problem: str, began: float, *, result: Result | None = None) -> SuiteRun:
+def _report_problem(failed: NoReport, began: float, *, result: Result | None = None) -> SuiteRun:
     output, notices = (shorten(result.output, SHOWN_CHARACTERS), result.remarks) if result else ("", ())
     duration_s = time.monotonic() - began
-    return SuiteRun(report=None, problem=problem, output=output, duration_s=duration_s, notices=notices)
+    return SuiteRun(report=None, failed=failed, output=output, duration_s=duration_s, notices=notices)

@@ -6,7 +6,7 @@ import pytest
 
 from cdd_agent.evidence.clean_copy import ProductChange
 from cdd_agent.evidence.mutation import MOST, Mutant, Mutants, build_mutants, find_unnoticed_functions, try_mutants
-from cdd_agent.testrun.suite import SuiteRun
+from cdd_agent.testrun.suite import NoReport, SuiteRun
 from cdd_agent.work.wording import explain
 from pytest_tdd_agent.report import Clause, Failure
 from tests.cdd_agent.evidence.requests import tell
@@ -83,7 +83,7 @@ def test_documentation_of_an_altered_function_stays_for_its_doctests() -> None:
 
 def run_with(*passed: str, whole: bool = True) -> SuiteRun:
     report = report_of(passed, failed=tuple({T1, T2} - set(passed))) if whole else None
-    return SuiteRun(report=report, problem=None if whole else "crashed", output="", duration_s=0.1)
+    return SuiteRun(report=report, failed=None if whole else NoReport(happened="crashed"), output="", duration_s=0.1)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_the_first_mutant_that_is_noticed_is_enough(runs: list[SuiteRun], expect
 
 def test_a_target_with_another_name_is_not_one_that_fails() -> None:
     target = "tests/test_a.py::test_two[/copy/a.txt]"
-    other = SuiteRun(report=report_of(("tests/test_a.py::test_two[/b.txt]",)), problem=None, output="", duration_s=0.1)
+    other = SuiteRun(report=report_of(("tests/test_a.py::test_two[/b.txt]",)), output="", duration_s=0.1)
     mutants = [Mutant(where="x", how=Clause("y"), texts={})]
     assert try_mutants(mutants, run=lambda _: other, targets=(target,)).noticed is None
 
@@ -180,7 +180,7 @@ def test_each_changed_function_must_be_noticed_even_behind_another() -> None:
         message = f"SystemError: altered {first}"
         failure = Failure(phase="call", kind="other", origin="project", exception="SystemError", message=message)
         cases = [replace(case, failure=failure if first else None) for case in report.tests]
-        return SuiteRun(report=replace(report, tests=tuple(cases)), problem=None, output="", duration_s=0.0)
+        return SuiteRun(report=replace(report, tests=tuple(cases)), output="", duration_s=0.0)
 
     found = find_unnoticed_functions([change], run=run, targets=(T1,))
     assert tell(found) == ("No test fails if these changed functions raise an exception: spare (a.py:9).",)

@@ -224,7 +224,7 @@ def test_green_is_not_asked_to_mend_an_old_failure_that_red_hid(project: Project
 def test_slow_tests_are_told_with_the_setting_to_raise(project: Project, context: Context) -> None:
     suite = context.suite
     assert isinstance(suite, FakeSuite)
-    suite.answers.append(no_report("the tests did not end within 5 s"))
+    suite.answers.append(no_report("the tests did not end within 5 s", cause="timed_out"))
     policy = adapt_policy(context.policy, GreenSettings(), wanted=Wanted(targets=("t.py",)))
     with pytest.raises(EnvironmentMissing, match="did not end within 5 s") as slow:
         lay(replace(context, policy=policy), "red", step=begun(project, context), work=item())

@@ -426,4 +426,4 @@ def test_tests_that_are_slow_together_are_not_blamed_on_the_last_one(tmp_path: P
         "import pytest, time\n\n\n@pytest.mark.parametrize('x', range(99))\ndef test_a(x): time.sleep(0.2)\n"
     )
     run = replace(suite, timeout_s=3).run(keep=tmp_path / ".cdd" / "a.json")
-    assert (run.report, run.timed_out) == (None, True)
+    assert (run.report, run.cause) == (None, "timed_out")

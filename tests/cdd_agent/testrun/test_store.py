@@ -8,7 +8,7 @@ import pytest
 from cdd_agent.testrun.access import Original
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.testrun.store import Looked, ReportStore, Scene
-from cdd_agent.testrun.suite import SuiteRun
+from cdd_agent.testrun.suite import NoReport, SuiteRun
 from pytest_tdd_agent.report import Case, Failure
 from tests.fakes.suite import FakeSuite, with_report
 
@@ -202,7 +202,7 @@ def test_results_that_depend_on_chance_or_time_are_not_kept(suite: FakeSuite) ->
     for cases in ((flaky,), (replace(flaky, outcome="failed", reruns=0, failure=late),)):
         keep(store, suite, run=replace(run, report=replace(run.report, tests=cases)))
     keep(store, suite, run=replace(run, report=replace(run.report, complete=False)))
-    keep(store, suite, run=replace(run, report=None, problem="it ended early"))
+    keep(store, suite, run=replace(run, report=None, failed=NoReport(happened="it ended early")))
     assert find(store, suite) is None
 
 
