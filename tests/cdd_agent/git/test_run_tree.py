@@ -161,6 +161,16 @@ def test_a_name_stays_inside_the_folder(trees: RunTrees, *, name: str) -> None:
         trees.tree(name)
 
 
+def test_a_run_tree_is_on_a_commit_while_it_has_its_files(trees: RunTrees, repository: Repository) -> None:
+    head = head_of(repository)
+    assert not trees.tree("csv").is_on(head)
+    tree = prepare(trees, repository)
+    assert tree.is_on(head)
+    assert not tree.is_on(None)
+    delete_folder(tree.root)
+    assert not trees.tree("csv").is_on(head), "git would make an empty one"
+
+
 def test_a_damaged_run_tree_is_made_anew(trees: RunTrees, repository: Repository) -> None:
     tree = prepare(trees, repository)
     clean = describe_files(tree.root)

@@ -1,4 +1,4 @@
-"""The files of a step after an interruption or a failure, in a run tree and in the user's own files."""
+"""The files of a step after an interruption or a failure."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -33,7 +33,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def ways(root: Path) -> tuple[Access, ...]:
-    """The project read-only, in place, and a work tree with git's common folder."""
+    """The project read-only, the project writable, and a work tree with git's common folder."""
     git = root / ".git"
     return (
         Access(read_only=(root, *PYTHON)),
@@ -56,7 +56,7 @@ git -C {cwd} log --oneline | grep -c first
 @pytest.mark.parametrize("way", [0, 1, 2])
 def test_records_can_be_neither_read_nor_written(project: Path, level: str, way: int) -> None:
     if level == "landlock" and way == 1:
-        pytest.skip("cdd refuses to work in the user's own files there")
+        pytest.skip("landlock cannot keep git's folder out of a writable one; runs work in a tree without it")
     access = ways(project)[way]
     cwd = access.read_write[0] if access.read_write else project
     script = TRY.format(git=project / ".git", root=project, cwd=cwd)
