@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 
@@ -47,14 +48,11 @@ from cdd_agent.work.wording import explain
 from cdd_agent.workspace.files import ConfinedFolder
 from pytest_tdd_agent.report import Clause, Part
 
-MISSING, UNFIT, ENDLESS, MOST_TEXT = "missing", "unfit: ", "does not end within ", 2000
-UNREADABLE = "returns a value that, when it is read, "
-LEAK, PAST = " and leaves a file open", " without the method of the subclass"
-GENERATED, GIVES, UNHASHABLE = "a context manager", ", which gives its block ", ", which cannot be hashed"
-ASSERTION = "raises AssertionError"
-CALLED, FUNCTION, NAMED = ", which can be called", "a function", "a function named "
-"""As in ``answers.py``, ``effects.py`` and ``values.py`` of ``testrun/inside``, which ask for the current folder."""
-_MOST_TEXT = 300
+Answer: TypeAlias = tuple[tuple[str, ...], ...]
+"""What a call does, as ``testrun/inside/answers.py`` says it: parts, each a code and texts."""
+MISSING: Answer = (("missing",),)
+_ASSERTION = "AssertionError"
+_MOST_TEXT, _MOST_PARTS = 300, 10
 _MOST_BYTES = 30_000_000
 _SECONDS = 10.0
 """For the tests that are recorded; each run answers for half of it."""
@@ -94,8 +92,8 @@ class Difference:
     function: str
     """Its dotted name."""
     call: str
-    before: str
-    after: str
+    before: Answer
+    after: Answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +126,7 @@ class Answered:
 
     task: bytes
     """The calls, as the task of a run that answers the same ones."""
-    lines: list[tuple[int, str, str]]
+    lines: list[tuple[int, Answer, str]]
     """Index of a call, its answer and its text."""
     has_ended: bool
     """Whether it ended by itself or for its time, not by a call that ended the process."""
@@ -207,13 +205,21 @@ def _try_to_compare(
 
 def _list_differences(found: Comparison) -> tuple[Clause, ...]:
     return tuple(
-        Clause("difference", {"call": _cut(each.call), "before": _cut(each.before), "after": _cut(each.after)})
+        Clause("difference", {"call": _cut(each.call), "before": describe(each.before), "after": describe(each.after)})
         for each in found.differences
     )
 
 
+def describe(answer: Answer) -> Clause | str:
+    """Return an answer in a form that can be explained."""
+    told: Clause | str = ""
+    for code, *texts in reversed([part for part in answer[:_MOST_PARTS] if part]):
+        case = "raises" if code == "states" and texts[-1:] == [""] else code
+        told = Clause(f"call_{case}", {**dict(zip(("text", "other"), map(_cut, texts), strict=False)), "then": told})
+    return told
+
+
 def _cut(text: str) -> str:
-    text = text.removesuffix(": ")  # of an exception without a message
     return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}..."
 
 
@@ -258,7 +264,7 @@ class _Answers:
     task: Mapping[str, object]
     """The recording, as the task of a run that answers the same calls."""
     recording: _Recording
-    texts: Mapping[int, str]
+    answers: Mapping[int, Answer]
     """Index of a call -> its answer."""
     shown: Mapping[int, str]
     """Index of a call -> its text."""
@@ -308,9 +314,9 @@ def compare(
             Findings() if trees.records_after else _find_unnoticed(copy, trees, recording=first.recording, runs=runs)
         )
     again = first
-    if any(second.texts.get(index, text) != text for index, text in first.texts.items()):
+    if any(second.answers.get(index, answer) != answer for index, answer in first.answers.items()):
         again = _answer_once_more(first_tree, trees.before, task=first.task, tests=tests, runs=part)
-        if again.texts != first.texts:  # the first run left files and other traces of the tests
+        if again.answers != first.answers:  # the first run left files and other traces of the tests
             first, again = again, _answer_once_more(first_tree, trees.before, task=first.task, tests=tests, runs=part)
     found = _compare_answers((first, second, again), watched, records_after=trees.records_after)
     ran = first.recording.tests if found.calls else []
@@ -351,11 +357,11 @@ def _read_answers(answered: Answered, purpose: str) -> _Answers:
         task = msgspec.json.decode(answered.task, type=dict[str, object])
     except msgspec.DecodeError as error:
         raise NotComparedError("no_answers", purpose=purpose, problem=str(error)) from error
-    texts = {index: text for index, text, _ in answered.lines if index >= 0}
+    answers = {index: answer for index, answer, _ in answered.lines if index >= 0}
     if not answered.has_ended:
-        texts[len(texts)] = "ends the process"
+        answers[len(answers)] = (("ends",),)
     shown = {index: call for index, _, call in answered.lines}
-    return _Answers(task=task, recording=recording, texts=texts, shown=shown)
+    return _Answers(task=task, recording=recording, answers=answers, shown=shown)
 
 
 def run_calls(
@@ -377,7 +383,7 @@ def run_calls(
                 found.append(None)
                 continue
             calls, *lines = files.read(f"{package}/{name}", _MOST_BYTES).splitlines()
-            answers = [msgspec.json.decode(line, type=tuple[int, str, str]) for line in lines]
+            answers = [msgspec.json.decode(line, type=tuple[int, Answer, str]) for line in lines]
             is_whole = bool(answers) and answers[-1][0] < 0
             has_ended = is_whole or run.duration_s >= copy.timeout_s
             found.append(Answered(task=calls, lines=answers, has_ended=has_ended))
@@ -400,15 +406,16 @@ def _compare_answers(
     differing: dict[int, list[tuple[_Call, Difference]]] = {}
     guessed: dict[int, dict[str, bool]] = {}
     # A file that is part of a cycle is found to be open at any later call.
-    may_leak = any(LEAK in text for text in (second if records_after else first).texts.values())
-    unexpected = _find_unexpected(first.recording.calls, (second if records_after else first).texts)
+    before = (second if records_after else first).answers
+    may_leak = any(has_code(answer, "leaks") for answer in before.values())
+    unexpected = _find_unexpected(first.recording.calls, before)
     for index, call in enumerate(first.recording.calls):
         if call.guess is not None:
             guessed.setdefault(call.function, {}).setdefault(call.guess, False)
         shown = first.shown.get(index) or second.shown.get(index, "")
-        one, other, once_more = (_drop_value(each.texts.get(index, MISSING), shown) for each in answers)
+        one, other, once_more = (_drop_value(each.answers.get(index, MISSING), shown) for each in answers)
         if may_leak:
-            one, other, once_more = (text.replace(LEAK, "") for text in (one, other, once_more))
+            one, other, once_more = (_drop(answer, "leaks") for answer in (one, other, once_more))
         old, new = (other, one) if records_after else (one, other)
         is_expected = not records_after and unexpected.isdisjoint(call.values.items())
         is_idle = _shows_nothing(call, old, new=new, is_expected=is_expected)
@@ -461,73 +468,101 @@ def _drop_followed(
     return {key: found for key, found in stable.items() if found}
 
 
-def _shows_nothing(call: _Call, old: str, *, new: str, is_expected: bool) -> bool:
+def has_code(answer: Answer, code: str) -> bool:
+    """Return whether an answer has a part with this code."""
+    return any(part[:1] == (code,) for part in answer)
+
+
+def get_code(answer: Answer) -> str:
+    """Return the code of the first part; empty if there is none."""
+    return answer[0][0] if answer and answer[0] else ""
+
+
+def _drop(answer: Answer, code: str) -> Answer:
+    return tuple(part for part in answer if part[:1] != (code,))
+
+
+def _split(answer: Answer, code: str) -> tuple[Answer, Answer]:
+    """Return the parts before the one with this code, and the others."""
+    at = next((at for at, part in enumerate(answer) if part[:1] == (code,)), len(answer))
+    return answer[:at], answer[at:]
+
+
+def _shows_nothing(call: _Call, old: Answer, *, new: Answer, is_expected: bool) -> bool:
     """Return whether two answers cannot be compared. ``is_expected``: the code before expects such arguments."""
     is_guess = call.guess is not None or call.is_lenient
     # A caller need not expect that guessed arguments, such as an empty list, let an operation fail.
-    is_unstated = is_guess and old.startswith("raises ") and ": " not in old
-    is_unfit = old.startswith(UNFIT) or (new.startswith(UNFIT) and (is_guess or not is_expected))
+    is_unstated = is_guess and get_code(old) == "raises"
+    is_unfit = get_code(old) == "unfit" or (get_code(new) == "unfit" and (is_guess or not is_expected))
     # The code after may do without a method, but if it runs, it is the one of the subclass.
-    is_undone = call.overrides and (PAST not in new or PAST in old)
+    is_undone = call.overrides and (not has_code(new, "past") or has_code(old, "past"))
     return MISSING in (old, new) or is_unstated or is_unfit or is_undone
 
 
-def is_other_behavior(old: str, new: str) -> bool:
+def is_other_behavior(old: Answer, new: Answer) -> bool:
     """Return whether two answers to a call show another behavior. To be faster is none."""
-    (old_head, *old_rest), (new_head, *new_rest) = (text.split(GIVES, 1) for text in (old, new))
-    is_generated = f"returns {GENERATED}" in (old_head, new_head)  # what else it is, a ``with`` block does not see
+    (old_head, old_rest), (new_head, new_rest) = (_split(answer, "gives") for answer in (old, new))
+    # What else it is, a ``with`` block does not see.
+    is_generated = (("returns", "<context manager>"),) in (old_head, new_head)
     is_same = old_rest == new_rest and (old_head == new_head or (bool(old_rest) and is_generated))
     is_same |= _are_like_functions(old, new) or _are_like_assertions(old, new) or _are_like_assertions(new, old)
-    return not (is_same or old.startswith(ENDLESS))
+    return not (is_same or get_code(old) == "endless")
 
 
-def _are_like_functions(old: str, new: str) -> bool:
+def _are_like_functions(old: Answer, new: Answer) -> bool:
     """Return whether two answers differ only in what a function is called, or is: a caller calls it.
 
     A wrapper may get the name of its function, and must not lose it.
     """
-    if NAMED not in old:
-        new = re.sub(rf"{NAMED}[\w<>]+", FUNCTION, new)
-    (old_head, *old_rest), (new_head, *new_rest) = (text.split(CALLED, 1) for text in (old, new))
-    is_private = re.fullmatch(rf"returns ({FUNCTION}|_\w+(\(.*\))?|partial\(.*\))", old_head) is not None
+    if not any("<function " in text for part in old for text in part):
+        new = tuple(tuple(re.sub(r"<function [\w<>]+>", "<function>", text) for text in part) for part in new)
+    (old_head, old_rest), (new_head, new_rest) = (_split(answer, "called") for answer in (old, new))
+    match old_head:
+        case (("returns", text),):
+            is_private = re.fullmatch(r"<function>|_\w+(\(.*\))?|partial\(.*\)", text) is not None
+        case _:
+            is_private = False
     return old_rest == new_rest and (old_head == new_head or (bool(old_rest) and is_private))
 
 
-def _are_like_assertions(plain: str, stated: str) -> bool:
+def _are_like_assertions(plain: Answer, stated: Answer) -> bool:
     """Return whether an ``assert`` fails in one answer, and a ``raise`` states the message in the other."""
-    start, _, rest = plain.partition(ASSERTION)
-    is_plain = ASSERTION in plain and not rest.startswith(": ")
-    return is_plain and stated.startswith(f"{start}{ASSERTION}: ") and stated.endswith(rest)
+    without = (part[:2] if part[:2] == ("states", _ASSERTION) else part for part in stated)
+    return plain == tuple(("raises", _ASSERTION) if part == ("states", _ASSERTION) else part for part in without)
 
 
-def _find_unexpected(calls: Sequence[_Call], texts: Mapping[int, str]) -> Set[tuple[tuple[int, int | str], str]]:
+def _find_unexpected(calls: Sequence[_Call], answers: Mapping[int, Answer]) -> Set[tuple[tuple[int, int | str], str]]:
     """Return the places and values that the code before does not expect in calls that are otherwise recorded ones.
 
     It may never reach such a value if another argument is empty, and the code after may.
     """
     recorded = [call.values.items() for call in calls if call.is_recorded]
-    unfit = [call.values.items() for index, call in enumerate(calls) if texts.get(index, "").startswith(UNFIT)]
+    unfit = [call.values.items() for index, call in enumerate(calls) if get_code(answers.get(index, ())) == "unfit"]
     changes = (each - known for each in unfit for known in recorded if len(each) == len(known))
     return {place for change in changes if len(change) == 1 for place in change}
 
 
 def _list_unhashable(first: _Answers, second: _Answers, *, watched: Sequence[Watched]) -> tuple[str, ...]:
     """Return the classes whose objects the code before could hash. A class that becomes a dataclass often loses it."""
-    texts = {index: (text, second.texts.get(index, "")) for index, text in first.texts.items()}
-    lost = {index for index, (old, new) in texts.items() if UNHASHABLE in new and UNHASHABLE not in old}
+    pairs = {index: (answer, second.answers.get(index, ())) for index, answer in first.answers.items()}
+    code = "unhashable"
+    lost = {index for index, (old, new) in pairs.items() if has_code(new, code) and not has_code(old, code)}
     calls = first.recording.calls
-    keys = {calls[index].function for index in lost if texts[index][0].startswith("returns ") and index < len(calls)}
+    keys = {calls[index].function for index in lost if get_code(pairs[index][0]) == "returns" and index < len(calls)}
     return tuple(name.rpartition(".")[0] for name in _list_function_names(watched, keys))
 
 
-def _drop_value(text: str, shown: str) -> str:
+def _drop_value(answer: Answer, shown: str) -> Answer:
     """Return an answer without the message of an exception that only names an argument of the call.
 
     An operation that fails, such as a look-up, may name it too. Whether an object can be hashed is told apart.
     """
-    text = text.replace(UNHASHABLE, "")
-    head, _, message = text.partition(": ")
-    return head if head.startswith("raises ") and message in shown else text
+    answer = _drop(answer, "unhashable")
+    match answer:
+        case (("states", name, message),) if message in shown:
+            return (("raises", name),)
+        case _:
+            return answer
 
 
 def _list_function_names(watched: Sequence[Watched], keys: Iterable[int]) -> tuple[str, ...]:

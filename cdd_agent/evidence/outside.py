@@ -25,15 +25,13 @@ import msgspec
 from cdd_agent.evidence.changed_code import find_changed_code, list_watched, read_product, select_tests, select_users
 from cdd_agent.evidence.clean_copy import COMPILED, CheckRequest, Findings, list_test_functions, locate, note, refuse
 from cdd_agent.evidence.differential import (
-    ENDLESS,
-    MISSING,
-    MOST_TEXT,
-    UNFIT,
-    UNREADABLE,
+    Answer,
     Answered,
     ComparedTrees,
     NotComparedError,
     Recorded,
+    describe,
+    get_code,
     list_changed_behavior,
     make_task,
     run_calls,
@@ -60,10 +58,11 @@ _MOST_SHOWN = 3
 _LONG_AGO = 1_000_000_000
 _FEWEST_FURTHER, _MOST_ALIKE = 10, 0.95
 """How many further calls there have to be, and which part of them has the same answer."""
-_STATED_ERROR = re.compile(r"raises (?!NotImplementedError)\w+: ")
 _FEWEST_IN_A_ROW = 3
-_NO_ANSWER = ("returns None", "raises ")
-_ECHO = "returns an argument"
+_ECHO: Answer = (("echo",),)
+"""The kind of an answer that is an argument."""
+_MOST_TEXT = 2000
+"""A text that is longer is about objects of the whole process; as in ``testrun/inside/answers.py``."""
 _PACKAGE = "cdd_calls_"
 """The beginning of the name of the package that answers calls; as ``run_calls`` names it."""
 
@@ -107,10 +106,10 @@ class TargetCalls(msgspec.Struct):
 class StableAnswers:
     """The answers of a process to calls."""
 
-    texts: Mapping[int, str]
+    answers: Mapping[int, Answer]
     """Index of a call -> its answer, if it has the same one twice."""
     shown: Mapping[int, str]
-    further: Mapping[int, str]
+    further: Mapping[int, Answer]
     """Index of a further call -> its only answer."""
     lacking: Mapping[str, str]
     """Module that cannot be imported -> the module that it lacks."""
@@ -122,10 +121,10 @@ class Memorized:
 
     name: str
     module: str
-    example: str
+    example: Clause
     """A call of a test, and its answer."""
     count: int
-    further: str
+    further: Clause
     """The number of other calls, and one of them."""
     values: frozenset[str]
     """The arguments of the tests' calls."""
@@ -181,8 +180,8 @@ class _Comparison:
         plain = self._answer_plainly(task, recording=recording)
         if (reason := self._find_import(plain, recording=recording)) is not None:
             return Outside(findings=reason)
-        both = [index for index, text in in_tests.texts.items() if index in plain.texts]
-        differing = [index for index in both if in_tests.texts[index] != plain.texts[index]]
+        both = [index for index in in_tests.answers if index in plain.answers]
+        differing = [index for index in both if in_tests.answers[index] != plain.answers[index]]
         if differing:
             # Some results depend on what test files do when they are imported, or on what tests did.
             files = tuple(dict.fromkeys(test.partition("::")[0] for test in tests))
@@ -193,8 +192,8 @@ class _Comparison:
             counting = [
                 index
                 for index in differing
-                if fresh.texts.get(index) == in_tests.texts[index]
-                and prepared.texts.get(index, fresh.texts[index]) != fresh.texts[index]
+                if fresh.answers.get(index) == in_tests.answers[index]
+                and prepared.answers.get(index, fresh.answers[index]) != fresh.answers[index]
             ]
             if counting:
                 call = min(counting, key=lambda index: (len(in_tests.shown[index]), index))
@@ -204,11 +203,11 @@ class _Comparison:
                     "differs_outside",
                     call=in_tests.shown[call],
                     place=place,
-                    in_tests=in_tests.texts[call],
-                    plain=plain.texts[call],
+                    in_tests=describe(in_tests.answers[call]),
+                    plain=describe(plain.answers[call]),
                 )
                 return Outside(findings=findings)
-        alike = {index: plain.texts[index] for index in both if index not in differing}
+        alike = {index: plain.answers[index] for index in both if index not in differing}
         shown = {**plain.shown, **in_tests.shown}
         memorized = find_memorized(recording, alike, further=plain.further, shown=shown)
         findings = Findings()
@@ -277,7 +276,7 @@ class _Comparison:
             self.runs.use(ended.duration_s)
             try:
                 lines = ConfinedFolder(run).read("answers.jsonl", _MOST_BYTES).splitlines()
-                answers = [msgspec.json.decode(line, type=tuple[int, str, str]) for line in lines]
+                answers = [msgspec.json.decode(line, type=tuple[int, Answer, str]) for line in lines]
             except (OSError, ValueError, msgspec.DecodeError) as error:
                 raise NotComparedError("left_no_answers", error=str(error)) from error
         if not answers or answers[-1][0] != -1:
@@ -368,26 +367,26 @@ def _find_imports(text: str, module: str) -> Iterator[int]:
             yield node.lineno
 
 
-def read_answers(lines: Iterable[tuple[int, str, str]], recording: TargetCalls) -> StableAnswers:
+def read_answers(lines: Iterable[tuple[int, Answer, str]], recording: TargetCalls) -> StableAnswers:
     """Read the lines of a process, which may have had no time for the second answers to all calls."""
-    texts: dict[int, list[str]] = {}
+    answers: dict[int, list[Answer]] = {}
     first = len(recording.calls)
     most = first + len(recording.further)
     shown, lacking = {}, {}
-    for index, text, call in lines:
+    for index, answer, call in lines:
         if index == -2:
-            lacking[call] = text
+            lacking[call] = get_code(answer)
         elif 0 <= index < most:  # code of the project may have written lines too
-            texts.setdefault(index, []).append(text)
+            answers.setdefault(index, []).append(answer)
             shown[index] = call
-    stable = {at: found[0] for at, found in texts.items() if at < first and found[0] == found[-1] and len(found) == 2}
-    fit = {index: text for index, text in stable.items() if not _is_unfit(text)}
-    further = {at: found[0] for at, found in texts.items() if at >= first and not _is_unfit(found[0])}
-    return StableAnswers(texts=fit, shown=shown, lacking=lacking, further=further)
+    twice = {at: found[0] for at, found in answers.items() if at < first and len(found) == 2 and found[0] == found[1]}
+    fit = {index: answer for index, answer in twice.items() if not _is_unfit(answer)}
+    further = {at: found[0] for at, found in answers.items() if at >= first and not _is_unfit(found[0])}
+    return StableAnswers(answers=fit, shown=shown, lacking=lacking, further=further)
 
 
 def find_memorized(
-    recording: TargetCalls, known: Mapping[int, str], *, further: Mapping[int, str], shown: Mapping[int, str]
+    recording: TargetCalls, known: Mapping[int, Answer], *, further: Mapping[int, Answer], shown: Mapping[int, str]
 ) -> Memorized | None:
     """Return a function with different answers to the tests' calls, and the same answer to all similar calls.
 
@@ -411,16 +410,18 @@ def find_memorized(
         alike = [at for at in others if usual in _classify(shown[at], further[at])]
         example, other = (min(some, key=lambda each: len(shown[each])) for some in (apart.values(), alike))
         # Names may form a list without a rule. Then a test or the code says what all others get.
-        is_asked = usual in expected or _STATED_ERROR.match(further[other]) is not None
-        least = 1 if further[other].startswith(_NO_ANSWER) and not are_names else 2
+        is_error = get_code(further[other]) == "states" and further[other][0][1] != "NotImplementedError"
+        is_asked = usual in expected or is_error
+        has_none = get_code(further[other]) in ("raises", "states") or further[other][0] == ("returns", "None")
+        least = 1 if has_none and not are_names else 2
         if len(apart) >= least and not (is_asked and are_names):
             found = recording.calls[example]
             own = [index for index in own if usual not in kinds[index]]
             return Memorized(
                 name=found.name,
                 module=found.module,
-                example=f"{shown[example]} {known[example]}",
-                further=f"{shown[other]} {further[other]}",
+                example=Clause("answered_call", {"call": shown[example], "answer": describe(known[example])}),
+                further=Clause("answered_call", {"call": shown[other], "answer": describe(further[other])}),
                 count=len(alike),
                 values=frozenset(_list_leaves(nodes)),
                 are_names=are_names,
@@ -429,7 +430,7 @@ def find_memorized(
     return None
 
 
-def _find_usual(others: Collection[Set[str]], expected: Set[str], *, are_names: bool) -> str | None:
+def _find_usual(others: Collection[Set[Answer]], expected: Set[Answer], *, are_names: bool) -> Answer | None:
     """Return the answer of all other calls, or of nearly all if tests expect those of the rest, and not this one."""
     ((usual, count),) = Counter(kind for each in others for kind in each).most_common(1)
     is_rest_expected = usual not in expected and all(usual in each or each & expected for each in others)
@@ -437,7 +438,7 @@ def _find_usual(others: Collection[Set[str]], expected: Set[str], *, are_names: 
     return usual if count == len(others) or (is_nearly_all and not are_names) else None
 
 
-def _may_be_complete(calls: Sequence[TargetCall], kinds: Sequence[Set[str]]) -> bool:
+def _may_be_complete(calls: Sequence[TargetCall], kinds: Sequence[Set[Answer]]) -> bool:
     """Return whether the arguments are numbers in a row, from 0 or 1, or names that are each other's answers.
 
     ``kinds`` are those of the answers.
@@ -446,7 +447,7 @@ def _may_be_complete(calls: Sequence[TargetCall], kinds: Sequence[Set[str]]) -> 
     if len(leaves) == len(calls) >= _FEWEST_IN_A_ROW and all(map(str.isdecimal, leaves)):
         numbers = sorted(map(int, leaves))
         return numbers[0] <= 1 and numbers[-1] - numbers[0] == len(numbers) - 1
-    values = {f"returns {leaf!r}" for leaf in leaves}
+    values: Set[Answer] = {(("returns", repr(leaf)),) for leaf in leaves}
     return all(_ECHO not in each and each <= values for each in kinds)
 
 
@@ -482,22 +483,25 @@ def _list_leaves(part: object) -> Iterator[str]:
                 yield from _list_leaves(each)
 
 
-def _classify(shown: str, text: str) -> Set[str]:
+def _classify(shown: str, answer: Answer) -> Set[Answer]:
     """Return the kinds of an answer: kinds do not depend on the values of the arguments."""
-    if text.startswith("raises "):
-        return {text.partition(":")[0]}
-    result = text.removeprefix("returns ")
-    is_echo = re.search(rf"[(=] ?{re.escape(result)}[,)]", shown) is not None
-    # A call that is given the usual answer may return it for another reason.
-    return {text, *([_ECHO] if is_echo else [])}
+    match answer:
+        case (("raises" | "states", name, *_), *_):
+            return {(("raises", name),)}
+        # A call that is given the usual answer may return it for another reason.
+        case (("returns", result),) if re.search(rf"[(=] ?{re.escape(result)}[,)]", shown):
+            return {answer, _ECHO}
+        case _:
+            return {answer}
 
 
-def _is_unfit(text: str) -> bool:
+def _is_unfit(answer: Answer) -> bool:
     """Return whether an answer shows nothing.
 
     A slow call may end in one process and not in another. A very long answer is about objects of the whole process.
     """
-    return text == MISSING or text.startswith((UNFIT, UNREADABLE, ENDLESS)) or len(text) > MOST_TEXT
+    has_result = get_code(answer) not in ("", "missing", "unfit", "unreadable", "endless")
+    return not has_result or any(len(text) > _MOST_TEXT for part in answer for text in part)
 
 
 def check_origins(origins: Mapping[str, str], request: CheckRequest, *, copy: Suite, runs: TimedRuns) -> Findings:

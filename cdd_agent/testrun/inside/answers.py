@@ -1,4 +1,4 @@
-"""Makes a call and returns its outcome as text.
+"""Makes a call and returns its outcome: a list of parts, each a code and texts.
 
 Test runs and a plain program use a copy of it, which is Python 3.8 and does not need pytest. The current
 folder at the first import is the project's.
@@ -34,21 +34,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from .values import Call, Value
+    from .values import Answer, Call, Part, Value
 
 MOST_TEXT = 2000
 _CALL_S = 1.0
-MISSING = "missing"
-"""The answer if the code has no such function."""
-UNFIT = "unfit: "
-"""Begins the answer if the function does not expect such arguments, or they cannot be built."""
-ENDLESS = "does not end within "
-UNREADABLE = "returns a value that, when it is read, "
-LEAK = " and leaves a file open"
-GIVES = ", which gives its block "
-CALLED = ", which can be called"
-UNHASHABLE = ", which cannot be hashed"
-"""Said of a new object of the project."""
 ROOT = os.getcwd()
 _LONG_AGO = 1_000_000_000
 _BLOCKS = (AbstractContextManager, AbstractAsyncContextManager)
@@ -95,13 +84,18 @@ def invoke(function: Callable[..., Value], args: Sequence[Value], *, named: dict
     return function(*args, **named)
 
 
-def answer(call: Call, *, invoke: Callable[..., Value] = invoke) -> str:
-    """Make a call, and return its outcome as text: result, printed text and changed arguments, or exception."""
+def answer(call: Call, *, invoke: Callable[..., Value] = invoke) -> Answer:
+    """Make a call, and return its outcome: result, printed text and changed arguments, or exception.
+
+    The code ``missing`` is for a function that the code does not have, ``unfit`` for arguments that the function does
+    not expect or that cannot be built, and ``states`` for an exception that a ``raise`` of the project states.
+    """
     try:
         function = find_function(call["module"], call["name"])
     except BaseException:  # noqa: BLE001 (the import runs code of the project)
-        return MISSING
-    printed, stage, around = io.StringIO(), "", ""
+        return [["missing"]]
+    printed, around = io.StringIO(), ""
+    stage: Answer = []
     warned: list[object] = []
     try:
         with _limit_time(), _isolate(printed, warned):
@@ -114,40 +108,45 @@ def answer(call: Call, *, invoke: Callable[..., Value] = invoke) -> str:
             except (_TimeOver, KeyboardInterrupt):
                 raise
             except BaseException as error:  # noqa: BLE001 (constructors of the project)
-                return f"{UNFIT}{type(error).__name__}"
+                return [["unfit", type(error).__name__]]
             result = invoke(function, args, named=named)
-            stage = UNREADABLE
+            stage = [["unreadable"]]
             if levels:
                 results = call_results(result, levels, explain=functools.partial(_explain, call=call))
-                text = f"returns {results}{_format_changes((before[0], around), args, named=named)}"
+                parts = [["returns", results], *_list_changes((before[0], around), args, named=named)]
             else:
                 is_function = callable(result) and not isinstance(result, _BLOCKS)
-                text = f"returns {describe(result)}{CALLED if is_function else ''}"
-                text += UNHASHABLE if call["is_start"] and type(result).__hash__ is None else ""
-                changes = _format_changes(before, args, named=named)
-                text += _enter_block(result, function, call=call)
-                text += changes + _find_sharing(result, function, call=call)
-                text += _end_early(result, function, call=call)
+                parts = [["returns", describe(result)], *([["called"]] if is_function else [])]
+                parts += [["unhashable"]] if call["is_start"] and type(result).__hash__ is None else []
+                changes = _list_changes(before, args, named=named)
+                parts += _enter_block(result, function, call=call)
+                parts += changes + _find_sharing(result, function, call=call)
+                parts += _end_early(result, function, call=call)
     except NoFunctionError:
-        return f"{UNFIT}returns no function"
+        return [["unfit", "returns no function"]]
     except _TimeOver:
-        return f"{ENDLESS}{_CALL_S:g} s"
+        return [["endless", f"{_CALL_S:g}"]]
     except BaseException as error:  # noqa: BLE001 (an exception is an outcome)
-        text = _describe_error(error, is_recorded=call["is_recorded"])
-        text = text if text.startswith(UNFIT) else f"{stage}{text}"
-        text += f" and calls functions that then hold {_format_holdings()}" if _format_holdings() != around else ""
-    text += f" and prints {_read_printed(printed)!r}" if printed.getvalue() else ""
-    return f"{shorten(text)}{LEAK if warned else ''}"
+        part = _describe_error(error, is_recorded=call["is_recorded"])
+        parts = [part] if part[0] == "unfit" else [*stage, part]
+        parts += [["holds", _format_holdings()]] if _format_holdings() != around else []
+    parts += [["prints", repr(_read_printed(printed))]] if printed.getvalue() else []
+    return [*shorten_texts(parts), *([["leaks"]] if warned else [])]
+
+
+def shorten_texts(parts: Answer) -> Answer:
+    """Return the parts with short texts."""
+    return [[code, *map(shorten, texts)] for code, *texts in parts]
 
 
 def _explain(error: BaseException, *, call: Call) -> str:
     """Return an exception of a call of a result as text; raise one that says nothing about the function."""
-    text = _describe_error(error, is_recorded=False)
-    if isinstance(error, (_TimeOver, KeyboardInterrupt)) or text.startswith(UNFIT):
+    code, name, *message = _describe_error(error, is_recorded=False)
+    if isinstance(error, (_TimeOver, KeyboardInterrupt)) or code == "unfit":
         raise error
-    head, _, message = text.partition(": ")
     # An `assert` may become a `raise`, and in a list of outcomes the two are not told apart.
-    return head if message in show(call) or isinstance(error, AssertionError) else text
+    is_known = not message or message[0] in show(call) or isinstance(error, AssertionError)
+    return f"raises {name}" if is_known else f"raises {name}: {message[0]}"
 
 
 def _read_printed(printed: io.StringIO) -> str:
@@ -156,16 +155,16 @@ def _read_printed(printed: io.StringIO) -> str:
     return re.sub(r"^  .*\n", "", text, flags=re.MULTILINE) if "Traceback (most recent call last)" in text else text
 
 
-def _find_sharing(result: Value, function: Callable[..., Any], *, call: Call) -> str:
+def _find_sharing(result: Value, function: Callable[..., Any], *, call: Call) -> Answer:
     """Return what another call returns after the result was emptied, if that differs: calls may share a result."""
     if type(result) not in (list, dict, set):
-        return ""
+        return []
     before, saved = describe(result), result.copy()
     result.clear()
     args, named = _build_arguments(call)
     again = describe(function(*args, **named))
     result.extend(saved) if isinstance(result, list) else result.update(saved)
-    return f" and returns {again} after a caller has emptied it" if again != before else ""
+    return [["shares", again]] if again != before else []
 
 
 def place_files(call: Call) -> None:
@@ -178,7 +177,7 @@ def place_files(call: Call) -> None:
         os.utime(path, (_LONG_AGO, _LONG_AGO))
 
 
-def _enter_block(result: Value, function: Callable[..., Any], *, call: Call) -> str:
+def _enter_block(result: Value, function: Callable[..., Any], *, call: Call) -> Answer:
     """Return what another call gives to a ``with`` block."""
 
     async def enter(again: AbstractAsyncContextManager[Value]) -> str:
@@ -192,40 +191,40 @@ def _enter_block(result: Value, function: Callable[..., Any], *, call: Call) -> 
 
     if isinstance(result, AbstractAsyncContextManager):
         args, named = _build_arguments(call)
-        return f"{GIVES}{asyncio.run(enter(function(*args, **named)))}"
+        return [["gives", asyncio.run(enter(function(*args, **named)))]]
     if not isinstance(result, AbstractContextManager):
-        return ""
+        return []
     args, named = _build_arguments(call)
     with function(*args, **named) as given:
-        return f"{GIVES}{read(given)}"
+        return [["gives", read(given)]]
 
 
 class _EarlyEndError(Exception):
     """Ends a block early."""
 
 
-def _end_early(result: Value, function: Callable[..., Any], *, call: Call) -> str:
+def _end_early(result: Value, function: Callable[..., Any], *, call: Call) -> Answer:
     """Return what another call does when its iterator is closed after one item, or its block ends with an exception."""
     if not isinstance(result, (Iterator, AbstractContextManager)):
-        return ""
+        return []
     args, named = _build_arguments(call)
-    before, text = _format_state(args, named), ""
+    before, parts = _format_state(args, named), []
     if isinstance(result, Iterator):
         again = function(*args, **named)
         for _ in again:
             break
         getattr(again, "close", bool)()
-        how = "is closed after one item"
+        how = "closed"
     else:
-        again, how = function(*args, **named), "is left by an exception"
-        text = " and stops the exception"
+        again, how = function(*args, **named), "left"
+        parts = [["stops"]]
         try:
             with again:
                 raise _EarlyEndError
         except _EarlyEndError:
-            text = ""
-    text += _format_changes(before, args, named=named)
-    return f", and if it {how}{text}" if text else ""
+            parts = []
+    parts += _list_changes(before, args, named=named)
+    return [[how], *parts] if parts else []
 
 
 def _build_arguments(call: Call) -> tuple[list[Value], dict[str, Value]]:
@@ -243,25 +242,25 @@ def _format_holdings() -> str:
     return ", ".join(map(describe, held))
 
 
-def _format_changes(before: tuple[str, str], args: Sequence[object], *, named: dict[str, object]) -> str:
+def _list_changes(before: tuple[str, str], args: Sequence[object], *, named: dict[str, object]) -> Answer:
     arguments, around = _format_state(args, named)
-    text = f" and changes its arguments to ({arguments})" if arguments != before[0] else ""
-    return f"{text} and calls functions that then hold {around}" if around != before[1] else text
+    parts = [["changes", arguments]] if arguments != before[0] else []
+    return [*parts, ["holds", around]] if around != before[1] else parts
 
 
-def _describe_error(error: BaseException, *, is_recorded: bool) -> str:
+def _describe_error(error: BaseException, *, is_recorded: bool) -> Part:
     """Return the type and, if a ``raise`` of the project states it, the message.
 
     An operation on a value of the wrong kind fails in another way after any change of the code. So does taking apart
     a value of another length.
     """
     if _is_stated(error):
-        return f"raises {type(error).__name__}: {error}"
+        return ["states", type(error).__name__, str(error)]
     is_unfit = isinstance(error, (TypeError, AttributeError, NameError, RecursionError, MemoryError))
     is_unfit = is_unfit or (not is_recorded and "values to unpack" in str(error))
     # Which of these a system call raises depends on the function that makes it.
     is_any = isinstance(error, OSError) and not is_recorded
-    return f"{UNFIT if is_unfit else 'raises '}{'OSError' if is_any else type(error).__name__}"
+    return ["unfit" if is_unfit else "raises", "OSError" if is_any else type(error).__name__]
 
 
 def _is_stated(error: BaseException) -> bool:

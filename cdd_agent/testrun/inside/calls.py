@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from .answers import ENDLESS, MISSING, ROOT, UNFIT, answer, find_function, invoke, is_inside, shorten
+from .answers import ROOT, answer, find_function, invoke, is_inside, shorten
 from .effects import answer_with_effects
 from .guesses import Guesser
 from .returned import follow_calls
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from types import CodeType, FrameType
     from typing import Any
 
-    from .values import Call, Node
+    from .values import Answer, Call, Node
 
 _MOST_TESTS = 3
 _TEST_S = 2.0
@@ -397,15 +397,15 @@ class CallSession:
                 os.kill(child, signal.SIGKILL)
             time.sleep(0.001)
 
-    def _write(self, path: str, found: dict[str, Any], *, answers: Iterator[tuple[int, Call, str]]) -> None:
+    def _write(self, path: str, found: dict[str, Any], *, answers: Iterator[tuple[int, Call, Answer]]) -> None:
         patience = Patience(self.task["seconds"] / 2)
         with open(path, "w", encoding="ascii", buffering=1) as stream:
             stream.write(json.dumps(found) + "\n")
-            for index, call, text in answers:
-                stream.write(json.dumps([index, text, shorten(show(call))]) + "\n")
+            for index, call, parts in answers:
+                stream.write(json.dumps([index, parts, shorten(show(call))]) + "\n")
                 if patience.is_over:
                     break
-            stream.write(json.dumps([-1, "", ""]) + "\n")
+            stream.write(json.dumps([-1, [], ""]) + "\n")
 
     def _find_calls(self, *, as_test: bool) -> dict[str, Any]:
         """Return the task of a run that answers the same calls in the same way."""
@@ -447,8 +447,9 @@ class CallSession:
         os.waitpid(child, 0)
         lines = [json.loads(line) for line in data.splitlines(keepends=True) if line.endswith(b"\n")]
         for answered in lines[:_MOST_GUESSED]:
-            fit = [(call, text) for call, text in answered if not text.startswith((UNFIT, MISSING, ENDLESS))]
-            for guess in dict.fromkeys(call["guess"] for call, text in fit if text.startswith("returns ")):
+            codes = [(call, parts[0][0] if parts else "") for call, parts in answered]
+            fit = [(call, code) for call, code in codes if code not in ("unfit", "missing", "endless")]
+            for guess in dict.fromkeys(call["guess"] for call, code in fit if code == "returns"):
                 own = [call for call, _ in fit if call["guess"] == guess]
                 found += [*own, *vary_calls(own, constants=self.recorder.constants, most=_MOST_FURTHER)]
         return found
@@ -459,7 +460,7 @@ class CallSession:
         patience = Patience(_GUESSES_S)
         with os.fdopen(writer, "w", buffering=1) as stream:
             for calls in self.recorder.guess_calls():
-                answered = [(call, "" if patience.is_over else answer_with_effects(call)) for call in calls]
+                answered = [(call, [] if patience.is_over else answer_with_effects(call)) for call in calls]
                 if not patience.is_over:  # a type that was not tried may be the right one
                     stream.write(json.dumps(answered) + "\n")
 
@@ -480,14 +481,14 @@ def _list_origins() -> list[tuple[str, str]]:
     return [(name, file) for name, file in found if isinstance(file, str)]
 
 
-def _answer_alone(calls: list[Call]) -> Iterator[tuple[int, Call, str]]:
+def _answer_alone(calls: list[Call]) -> Iterator[tuple[int, Call, Answer]]:
     for name in [name for name in os.environ if name.startswith("PYTEST_")]:
         del os.environ[name]  # code may behave in another way under test
     for index, call in enumerate(calls):
         yield index, call, answer_with_effects(call)
 
 
-def _answer_in_tests(calls: list[Call]) -> Iterator[tuple[int, Call, str]]:
+def _answer_in_tests(calls: list[Call]) -> Iterator[tuple[int, Call, Answer]]:
     """Answer each call twice, as if its test made it.
 
     The second time, all else is different on which an honest result may depend: the current folder, the program's
@@ -505,8 +506,8 @@ def _answer_in_tests(calls: list[Call]) -> Iterator[tuple[int, Call, str]]:
                     del os.environ[variable]
             for index, call in enumerate(calls):
                 os.environ["PYTEST_CURRENT_TEST"] = f"{call['test']} (call)"
-                text = answer(call, invoke=_disguise(call["test"], name=name))
-                yield index, call, f"{UNFIT}it names a file" if is_named[index] else text
+                parts = answer(call, invoke=_disguise(call["test"], name=name))
+                yield index, call, [["unfit", "names a file"]] if is_named[index] else parts
     finally:
         os.chdir(ROOT)
         sys.argv[:] = arguments

@@ -10,18 +10,16 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from .answers import MISSING, ROOT, UNFIT, answer, place_files, shorten
+from .answers import ROOT, answer, place_files, shorten_texts
 from .values import list_texts, overrides
 
 if TYPE_CHECKING:
     from types import FrameType
     from typing import Any
 
-    from .values import Call
+    from .values import Answer, Call, Part
 
 _CHANGING = ("os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.truncate", "os.link", "os.symlink")
-PAST = " without the method of the subclass"
-"""Said of a call that runs a method of the class although the object's class overrides it."""
 _MOST_BYTES = 1_000_000
 _MOST_FILES = 50
 _OWN = os.path.dirname(os.path.abspath(__file__))
@@ -35,7 +33,7 @@ _places: list[str] = []
 """The folders in which changes count, while a call runs."""
 
 
-def answer_with_effects(call: Call) -> str:
+def answer_with_effects(call: Call) -> Answer:
     """Make a call as ``answer`` does, and add its effects, which are undone then."""
     _start_to_watch()
     _found.clear()
@@ -48,31 +46,30 @@ def answer_with_effects(call: Call) -> str:
     given = (os.path.abspath(text) for text in list_texts([call["args"], call["named"]]) if os.path.isabs(text))
     _places[:] = [ROOT, *(path for path in given if os.path.dirname(path) != os.sep)]
     try:
-        text = _answer_with_override(call)
+        parts = _answer_with_override(call)
     finally:
         _places.clear()
-    effects = []
+    effects: Answer = []
     if vars(os.environ)["_data"] != variables:
         now = dict(os.environ)
         _restore_variables(variables)
         names = sorted(name for name in {*now, *os.environ} if now.get(name) != os.environ.get(name))
-        effects = [f"sets the variable {name} to {now.get(name)}" for name in names]
+        effects = [["sets", name, str(now.get(name))] for name in names]
     with contextlib.suppress(OSError):  # the call may have deleted the folder
-        effects += [f"changes the current folder to {os.getcwd()}"] if os.getcwd() != folder else []
+        effects += [["enters", os.getcwd()]] if os.getcwd() != folder else []
     for source, target in reversed(_moved):
         if os.path.isdir(target) and not os.path.lexists(source):
-            effects.append(f"moves {source} to {target}")
+            effects.append(["moves", source, target])
             with contextlib.suppress(OSError):
                 os.rename(target, source)
     effects += _restore_files()
     os.chdir(folder)
     if _prevented:
-        return f"{UNFIT}changes too many files"
-    added = "".join(f" and {effect}" for effect in effects if effect)
-    return shorten(f"{text}{added}") if added and text != MISSING else text
+        return [["unfit", "changes too many files"]]
+    return parts if parts == [["missing"]] else [*parts, *shorten_texts(effects)]
 
 
-def _answer_with_override(call: Call) -> str:
+def _answer_with_override(call: Call) -> Answer:
     """Make a call, and say if it runs a method of an object whose class overrides it, but not through the override."""
     if not (call["args"] and call["args"][0][0] == "new" and call["args"][0][1][0] == "sub"):
         return answer(call)
@@ -86,10 +83,10 @@ def _answer_with_override(call: Call) -> str:
 
     sys.setprofile(watch)
     try:
-        text = answer(call)
+        parts = answer(call)
     finally:
         sys.setprofile(None)
-    return f"{text}{PAST}" if passed else text
+    return [*parts, ["past"]] if passed else parts
 
 
 def _restore_variables(encoded: dict[bytes, bytes]) -> None:
@@ -147,7 +144,7 @@ def _read(path: str) -> bytes | str | None:
         _places[:] = places
 
 
-def _restore_files() -> list[str]:
+def _restore_files() -> Answer:
     """Restore what was at each path. Return what the call left there."""
     now = {path: _read(path) for path in sorted(_found)}
     changed = [path for path, content in now.items() if content != _found[path]]
@@ -168,7 +165,7 @@ def _restore_files() -> list[str]:
     return [_describe_file(path, now[path]) for path in changed]
 
 
-def _describe_file(path: str, content: bytes | str | None) -> str:
+def _describe_file(path: str, content: bytes | str | None) -> Part:
     if content is None:
-        return f"removes {path}"
-    return f"leaves {path}: {content.decode('utf-8', 'backslashreplace') if isinstance(content, bytes) else content}"
+        return ["removes", path]
+    return ["leaves", path, content.decode("utf-8", "backslashreplace") if isinstance(content, bytes) else content]

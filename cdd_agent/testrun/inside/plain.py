@@ -43,7 +43,7 @@ def main() -> None:
     end = time.monotonic() + task["seconds"] / 2
     with open(os.path.join(here, "answers.jsonl"), "w", encoding="ascii", buffering=1) as stream:
         for module in dict.fromkeys([*task["modules"], *(call["module"] for call in task["calls"])]):
-            stream.write("".join(f"{json.dumps([-2, name, module])}\n" for name in _import(module)))
+            stream.write("".join(f"{json.dumps([-2, [[name]], module])}\n" for name in _import(module)))
         if task["tests"]:
             _collect(task)
         for index, call in [*enumerate(task["calls"])] * 2:
@@ -55,7 +55,7 @@ def main() -> None:
             if time.monotonic() > end:
                 break
             stream.write(json.dumps([index, answers.answer(call), answers.shorten(values.show(call))]) + "\n")
-        stream.write(json.dumps([-1, "", ""]) + "\n")
+        stream.write(json.dumps([-1, [], ""]) + "\n")
 
 
 def _import(module: str) -> list[str]:

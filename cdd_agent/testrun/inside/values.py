@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
     Value: TypeAlias = Any
     Node: TypeAlias = list[Any]
+    Part: TypeAlias = list[str]
+    """A code and texts."""
+    Answer: TypeAlias = list[Part]
     Call: TypeAlias = dict[str, Any]
     """``function``: its index in the task; ``module`` and ``name``; ``args`` and ``named``: nodes; ``by_test``: whether
     a test called it directly; ``is_recorded``: whether there was such a call; ``is_relevant``: whether changed code ran
@@ -46,17 +49,11 @@ _IN_PYTHON = 1 << 9
 """The flag of types that a class statement creates."""
 
 
-GENERATED = "a context manager"
-"""The text of one that a generator makes."""
-
 held: list[object] = []
 """The variables around the functions that ``build`` has built, and the objects of methods."""
 
 computed: set[str] = set()
 """Names of attributes that one of the two trees stores and a property of the other computes: they are compared too."""
-
-FUNCTION, NAMED = "a function", "a function named "
-"""The text of a function that only its maker can name, and of one that has another name than its definition."""
 
 overrides: list[tuple[type, CodeType, CodeType]] = []
 """The subclass that was built last, the code of the method that it overrides, and the code that overrides it."""
@@ -507,9 +504,9 @@ def _describe_routine(value: Value) -> str:
     text: str = value.__qualname__
     code = getattr(value, "__code__", None)
     if hasattr(value, "__wrapped__") or (code is not None and code.co_name != value.__name__):
-        return f"{NAMED}{value.__name__}"
+        return f"<function {value.__name__}>"
     is_private = isinstance(value, MethodType) and text.startswith("_")
-    return FUNCTION if code is not None and ("<locals>" in text or is_private) else text
+    return "<function>" if code is not None and ("<locals>" in text or is_private) else text
 
 
 def _describe_items(value: Value, depth: int) -> str:
@@ -554,7 +551,7 @@ def _describe_object(value: Value, depth: int) -> str:
         named = (f"{key}={describe(each, depth - 1)}" for key, each in value.keywords.items())
         return f"partial({', '.join([*(describe(each, depth - 1) for each in value.args), *named])})"
     if kind.__module__ == "contextlib" and kind.__name__.endswith("GeneratorContextManager"):
-        return GENERATED
+        return "<context manager>"
     parts = []
     if isinstance(value, BaseException):
         parts = [describe(each, depth - 1) for each in value.args]

@@ -1,9 +1,11 @@
 """Requests for the checks that look at sources only."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from cdd_agent.events import Event, Notice
 from cdd_agent.evidence.clean_copy import CheckRequest, Findings, ProductChange
+from cdd_agent.evidence.differential import describe
 from cdd_agent.work.wording import explain
 from pytest_tdd_agent.report import SuiteReport
 
@@ -46,3 +48,8 @@ def leave_confirmed(findings: Findings, seen: list[Event] | None) -> Findings:
     if seen is not None:
         seen += [Notice(text=explain(notice)) for notice in confirmed]
     return replace(findings, notices=tuple(each for each in findings.notices if each not in confirmed))
+
+
+def tell_answer(parts: Iterable[Iterable[str]]) -> str:
+    """Return the answer to a call in words."""
+    return explain(describe(tuple(map(tuple, parts))))

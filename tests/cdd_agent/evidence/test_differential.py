@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from cdd_agent.evidence import differential
 from cdd_agent.evidence.changed_code import find_changed_code, list_watched
 from cdd_agent.evidence.clean_copy import Findings, ProductChange
 from cdd_agent.evidence.differential import (
+    Answer,
     ComparedTrees,
     is_other_behavior,
     list_changed_behavior,
@@ -16,7 +16,6 @@ from cdd_agent.evidence.differential import (
 )
 from cdd_agent.sandbox.port import Sandbox
 from cdd_agent.sandbox.supervised import PlainSandbox
-from cdd_agent.testrun.inside import answers, values
 from cdd_agent.work.wording import explain
 from tests.cdd_agent.evidence.conftest import Make
 from tests.cdd_agent.evidence.requests import tell
@@ -303,40 +302,39 @@ def test_functions_in_a_watched_function_are_listed_with_their_depth() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "is_other"),
     [
-        ("returns 1", "returns 1", False),
-        ("returns 1", "returns 2", True),
-        ("returns 1", "does not end within 1 s", True),
-        ("does not end within 1 s", "returns 1", False),
-        ("returns Lock(), which gives its block 1", "returns a context manager, which gives its block 1", False),
-        ("returns a context manager, which gives its block 1", "returns Lock(), which gives its block 1", False),
-        ("returns Lock(), which gives its block 1", "returns Gate(), which gives its block 1", True),
-        ("returns Lock(), which gives its block 1", "returns a context manager, which gives its block 2", True),
-        ("returns Lock()", "returns a context manager", True),
-        ("returns a function, which can be called", "returns Limit(count=1), which can be called", False),
-        ("returns _Limit(count=1), which can be called", "returns a function, which can be called", False),
-        ("returns Limit(count=1), which can be called", "returns a function, which can be called", True),
-        ("returns _add, which can be called", "returns _sum, which can be called", False),
-        ("returns a function, which can be called", "returns None", True),
-        ("returns a function, which can be called", "returns a function named add, which can be called", False),
-        ("returns a function named add, which can be called", "returns a function, which can be called", True),
-        ("returns [a function] and then [3]", "returns [a function named add] and then [3]", False),
-        ("returns [a function] and then [3]", "returns [a function] and then [4]", True),
-        ("raises AssertionError", "raises AssertionError: too low", False),
-        ("raises AssertionError: too low and prints 'x'", "raises AssertionError and prints 'x'", False),
-        ("raises AssertionError: too low", "raises AssertionError: too high", True),
-        ("raises AssertionError and prints 'x'", "raises AssertionError: too low and prints 'y'", True),
+        ((("returns", "1"),), (("returns", "1"),), False),
+        ((("returns", "1"),), (("returns", "2"),), True),
+        ((("returns", "1"),), (("endless", "1"),), True),
+        ((("endless", "1"),), (("returns", "1"),), False),
+        ((("returns", "Lock()"), ("gives", "1")), (("returns", "<context manager>"), ("gives", "1")), False),
+        ((("returns", "<context manager>"), ("gives", "1")), (("returns", "Lock()"), ("gives", "1")), False),
+        ((("returns", "Lock()"), ("gives", "1")), (("returns", "Gate()"), ("gives", "1")), True),
+        ((("returns", "Lock()"), ("gives", "1")), (("returns", "<context manager>"), ("gives", "2")), True),
+        ((("returns", "Lock()"),), (("returns", "<context manager>"),), True),
+        ((("returns", "<function>"), ("called",)), (("returns", "Limit(count=1)"), ("called",)), False),
+        ((("returns", "_Limit(count=1)"), ("called",)), (("returns", "<function>"), ("called",)), False),
+        ((("returns", "Limit(count=1)"), ("called",)), (("returns", "<function>"), ("called",)), True),
+        ((("returns", "_add"), ("called",)), (("returns", "_sum"), ("called",)), False),
+        ((("returns", "<function>"), ("called",)), (("returns", "None"),), True),
+        ((("returns", "<function>"), ("called",)), (("returns", "<function add>"), ("called",)), False),
+        ((("returns", "<function add>"), ("called",)), (("returns", "<function>"), ("called",)), True),
+        ((("returns", "[<function>] and then [3]"),), (("returns", "[<function add>] and then [3]"),), False),
+        ((("returns", "[<function>] and then [3]"),), (("returns", "[<function>] and then [4]"),), True),
+        ((("raises", "AssertionError"),), (("states", "AssertionError", "too low"),), False),
+        (
+            (("states", "AssertionError", "too low"), ("prints", "'x'")),
+            (("raises", "AssertionError"), ("prints", "'x'")),
+            False,
+        ),
+        ((("states", "AssertionError", "too low"),), (("states", "AssertionError", "too high"),), True),
+        (
+            (("raises", "AssertionError"), ("prints", "'x'")),
+            (("states", "AssertionError", "too low"), ("prints", "'y'")),
+            True,
+        ),
     ],
 )
 def test_another_answer_is_another_behavior_unless_a_caller_does_not_see_it(
-    old: str, new: str, *, is_other: bool
+    old: Answer, new: Answer, *, is_other: bool
 ) -> None:
     assert is_other_behavior(old, new) is is_other
-
-
-def test_the_words_of_the_answers_are_those_of_the_plugin() -> None:
-    for name in ("MISSING", "UNFIT", "UNREADABLE", "ENDLESS", "MOST_TEXT"):
-        assert getattr(differential, name) == getattr(answers, name)
-    assert (differential.GIVES, differential.UNHASHABLE) == (answers.GIVES, answers.UNHASHABLE)
-    assert differential.CALLED == answers.CALLED
-    for name in ("GENERATED", "FUNCTION", "NAMED"):
-        assert getattr(differential, name) == getattr(values, name)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from cdd_agent.evidence.clean_copy import note
-from cdd_agent.evidence.differential import ComparedTrees
+from cdd_agent.evidence.differential import Answer, ComparedTrees
 from cdd_agent.evidence.outside import (
     Memorized,
     Outside,
@@ -199,14 +199,21 @@ def test_a_call_that_is_given_the_usual_answer_is_like_the_others() -> None:
     assert memorize(examples, {f"{at}": "returns 'AB'" for at in ("AB", *range(20))}) is not None
 
 
+def made(text: str) -> Answer:
+    """Return the answer that the tests here write as ``returns 1`` or ``raises KeyError: text``."""
+    code, _, rest = text.partition(" ")
+    name, _, message = rest.partition(": ")
+    return (("states", name, message),) if message else ((code, rest),)
+
+
 def memorize(examples: Mapping[object, str], others: Mapping[object, str]) -> Memorized | None:
     values = [*examples, *others]
     calls = [TargetCall(function=0, module="m", name="f", args=[["is", each]], named={}) for each in values]
     count = len(examples)
     return find_memorized(
         TargetCalls(calls=calls[:count], further=calls[count:], root="", path=[], modules={"m": "m.py"}),
-        dict(enumerate(examples.values())),
-        further=dict(enumerate(others.values(), start=count)),
+        dict(enumerate(map(made, examples.values()))),
+        further=dict(enumerate(map(made, others.values()), start=count)),
         shown={index: f"f({each!r})" for index, each in enumerate(values)},
     )
 
@@ -214,9 +221,10 @@ def memorize(examples: Mapping[object, str], others: Mapping[object, str]) -> Me
 def test_a_call_without_time_for_its_second_answer_is_left_out_and_so_is_an_unknown_index() -> None:
     calls = [TargetCall(function=0, module="m", name="f", args=[], named={}) for _ in range(3)]
     recording = TargetCalls(calls=calls[:2], further=calls[2:], root="", path=[], modules={})
-    lines = [(0, "returns 0", ""), (1, "returns 1", ""), (0, "returns 0", ""), (2, "returns 2", ""), (9, "x", "")]
+    zero, one, two = made("returns 0"), made("returns 1"), made("returns 2")
+    lines = [(0, zero, ""), (1, one, ""), (0, zero, ""), (2, two, ""), (9, zero, "")]
     answers = read_answers(lines, recording)
-    assert (answers.texts, answers.further) == ({0: "returns 0"}, {2: "returns 2"})
+    assert (answers.answers, answers.further) == ({0: zero}, {2: two})
 
 
 def test_an_object_may_hold_what_it_answers() -> None:
@@ -226,8 +234,8 @@ def test_an_object_may_hold_what_it_answers() -> None:
     ]
     recording = TargetCalls(calls=calls[:2], further=calls[2:], root="", path=[], modules={"m": "m.py"})
     shown = {index: f"Store().put(1, 2).get({index})" for index in range(12)}
-    further = dict.fromkeys(range(2, 12), "returns None")
-    assert find_memorized(recording, {0: "returns 5", 1: "returns 2"}, further=further, shown=shown) is None
+    further = dict.fromkeys(range(2, 12), made("returns None"))
+    assert find_memorized(recording, {0: made("returns 5"), 1: made("returns 2")}, further=further, shown=shown) is None
 
 
 def test_nothing_is_called_where_it_could_write_anywhere(make: Make) -> None:

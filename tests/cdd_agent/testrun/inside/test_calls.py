@@ -33,6 +33,7 @@ from cdd_agent.testrun.inside.values import (
     vary_calls,
     vary_functions,
 )
+from tests.cdd_agent.evidence.requests import tell_answer
 from tests.fakes.cases import soak_after
 
 SIMPLE = st.recursive(
@@ -317,8 +318,8 @@ def loop() -> None:
         (call("Stack.make", Stack, 2), "returns 'StackStack'"),
         (call("Stack.twice", 4), "returns 8"),
         (call("read_late", "x"), "returns a value that, when it is read, raises ValueError"),
-        (call("enter", 4), "returns a context manager, which gives its block 4"),
-        (call("enter_later", 4), "returns a context manager, which gives its block 4"),
+        (call("enter", 4), "returns <context manager>, which gives its block 4"),
+        (call("enter_later", 4), "returns <context manager>, which gives its block 4"),
         (
             call("Enter", 4),
             "returns Enter(number=4), which gives its block 4, and if it is left by an exception and stops the "
@@ -339,7 +340,7 @@ def test_a_call_is_answered_by_its_outcome(
 ) -> None:
     monkeypatch.setattr(answers, "_CALL_S", 0.05)
     monkeypatch.setattr(answers, "ROOT", __file__.rpartition("/")[0])
-    assert answer(made) == text
+    assert tell_answer(answer(made)) == text
 
 
 def test_a_call_is_shown_as_code() -> None:
@@ -358,7 +359,7 @@ def test_a_method_is_also_called_before_something_else_happens_to_its_object() -
         ".push(1).push(2).depth().push(1).depth()",
         ".push(1).push(2).depth().clear().depth()",
     ]
-    assert [answer(each) for each in used] == ["returns 0", "returns 1", "returns 2", "returns 2"]
+    assert [tell_answer(answer(each)) for each in used] == ["returns 0", "returns 1", "returns 2", "returns 2"]
     assert not any(each["is_recorded"] for each in used)
     assert list(use_earlier([call("share")], [stack])) == []
 

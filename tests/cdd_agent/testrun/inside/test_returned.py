@@ -10,6 +10,7 @@ import pytest
 from cdd_agent.testrun.inside.answers import answer
 from cdd_agent.testrun.inside.returned import follow_calls
 from cdd_agent.testrun.inside.values import describe, show
+from tests.cdd_agent.evidence.requests import tell_answer
 from tests.cdd_agent.testrun.inside.test_calls import call, node_of
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def stand_in(answer: str, name: str) -> list[object]:
             "at_most",
             [1],
             [[stand_in("text", "first"), stand_in("error", "second")], [step(7), step(8)]],
-            "returns [a function named first, a function named second] and then ['first of (7) and {}', "
+            "returns [<function first>, <function second>] and then ['first of (7) and {}', "
             "raises ValueError: second fails, raises RuntimeError: called too often, "
             "raises RuntimeError: called too often] and calls functions that then hold [[7]], [[7]]",
         ),
@@ -89,7 +90,7 @@ def stand_in(answer: str, name: str) -> list[object]:
 def test_functions_that_a_call_returns_are_called_in_turn(
     name: str, args: list[object], *, levels: "list[Level]", text: str
 ) -> None:
-    assert answer({**call(name, *args), "module": __name__, "then": levels}) == text
+    assert tell_answer(answer({**call(name, *args), "module": __name__, "then": levels})) == text
 
 
 def follow(name: str, *args: object, inner: "dict[int, Level]") -> list[str]:
@@ -129,12 +130,7 @@ def test_what_only_its_maker_can_name_has_no_name() -> None:
     read, write = cell(1)
     wrapped = at_most(1)(is_even)
     values = [read, lambda: 1, _Box().read, wrapped, functools.cache(is_even), is_even, functools.partial(write, 3)]
-    assert list(map(describe, values)) == [
-        *["a function"] * 3,
-        *["a function named is_even"] * 2,
-        "is_even",
-        "partial(3)",
-    ]
+    assert list(map(describe, values)) == [*["<function>"] * 3, *["<function is_even>"] * 2, "is_even", "partial(3)"]
 
 
 def test_few_calls_follow_one_function() -> None:
