@@ -35,7 +35,7 @@ from cdd_agent.testrun.foreign import describe_newer
 from cdd_agent.testrun.pytest_run import PytestSuite
 from cdd_agent.testrun.suite import Suite, SuiteRun
 from cdd_agent.untrusted.python_source import PYTHON
-from cdd_agent.work.finding import Check, Finding
+from cdd_agent.work.finding import Check
 from pytest_tdd_agent.gate import strip_parameters
 from pytest_tdd_agent.report import Clause, SuiteReport, list_failing
 
@@ -65,23 +65,11 @@ def confirm(request: CheckRequest, *, runs: TimedRuns, trees: ComparedTrees | No
             if findings.reasons:
                 break
     if findings == told and (runs.noticed if is_python else runs.spent.count):
-        findings = _confirm(runs) + compared + findings
+        case = "passes_in_copy" if runs.noticed else "passes_in_copy_unaltered"
+        where = runs.noticed.where if runs.noticed else ""
+        places = (where,) if isinstance(where, str) and where else ()
+        findings = runs.confirm("clean_copy", case, places=places, altered=where) + compared + findings
     return findings if findings.reasons else findings + changes
-
-
-def _confirm(runs: TimedRuns) -> Findings:
-    """Return what the runs have shown, and what they took."""
-    where = runs.noticed.where if runs.noticed is not None else ""
-    finding = Finding(
-        check="clean_copy",
-        outcome="confirmed",
-        case="passes_in_copy" if where else "passes_in_copy_unaltered",
-        places=(where,) if isinstance(where, str) and where else (),
-        runs=runs.spent.count,
-        seconds=round(runs.spent.used_s, 1),
-        parts={"altered": where} if where else {},
-    )
-    return Findings(notices=(finding,))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -44,7 +44,7 @@ from cdd_agent.testrun import inside
 from cdd_agent.testrun.foreign import learn_syntax
 from cdd_agent.testrun.suite import Suite
 from cdd_agent.untrusted.documents import encode_json
-from cdd_agent.work.wording import explain
+from cdd_agent.work.wording import TEMPLATES, explain
 from cdd_agent.workspace.files import ConfinedFolder
 from pytest_tdd_agent.report import Clause, Part
 
@@ -213,7 +213,9 @@ def _list_differences(found: Comparison) -> tuple[Clause, ...]:
 def describe(answer: Answer) -> Clause | str:
     """Return an answer in a form that can be explained."""
     told: Clause | str = ""
-    for code, *texts in reversed([part for part in answer[:_MOST_PARTS] if part]):
+    # The code that was called may have written the answer. Only texts are checked for secret values, so no other code.
+    known = [part for part in answer[:_MOST_PARTS] if part and f"call_{part[0]}" in TEMPLATES]
+    for code, *texts in reversed(known):
         case = "raises" if code == "states" and texts[-1:] == [""] else code
         told = Clause(f"call_{case}", {**dict(zip(("text", "other"), map(_cut, texts), strict=False)), "then": told})
     return told
@@ -517,11 +519,8 @@ def _are_like_functions(old: Answer, new: Answer) -> bool:
     if not any("<function " in text for part in old for text in part):
         new = tuple(tuple(re.sub(r"<function [\w<>]+>", "<function>", text) for text in part) for part in new)
     (old_head, old_rest), (new_head, new_rest) = (_split(answer, "called") for answer in (old, new))
-    match old_head:
-        case (("returns", text),):
-            is_private = re.fullmatch(r"<function>|_\w+(\(.*\))?|partial\(.*\)", text) is not None
-        case _:
-            is_private = False
+    text = "".join(old_head[0][1:]) if len(old_head) == 1 and get_code(old_head) == "returns" else ""
+    is_private = re.fullmatch(r"<function>|_\w+(\(.*\))?|partial\(.*\)", text) is not None
     return old_rest == new_rest and (old_head == new_head or (bool(old_rest) and is_private))
 
 
@@ -558,11 +557,8 @@ def _drop_value(answer: Answer, shown: str) -> Answer:
     An operation that fails, such as a look-up, may name it too. Whether an object can be hashed is told apart.
     """
     answer = _drop(answer, "unhashable")
-    match answer:
-        case (("states", name, message),) if message in shown:
-            return (("raises", name),)
-        case _:
-            return answer
+    is_named = len(answer) == 1 and get_code(answer) == "states" and "".join(answer[0][2:]) in shown
+    return (("raises", *answer[0][1:2]),) if is_named else answer
 
 
 def _list_function_names(watched: Sequence[Watched], keys: Iterable[int]) -> tuple[str, ...]:

@@ -16,14 +16,14 @@ from typing import Literal, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from cdd_agent.errors import UsageError, format_count, join_first
+from cdd_agent.errors import UsageError, join_first
 from cdd_agent.evidence.canaries import add_test_file, describe_failure
 from cdd_agent.evidence.clean_copy import CheckRequest, Findings, list_test_functions, note, refuse
 from cdd_agent.evidence.mutation import TimedRuns
 from cdd_agent.evidence.source import Function, list_lines, name_definitions
 from cdd_agent.model.conversation import Marks
 from cdd_agent.untrusted.python_source import parse, split_lines, with_deep_stack
-from cdd_agent.work.finding import Finding
+from cdd_agent.work.finding import Finding, read_old_finding, read_old_reason
 from cdd_agent.work.wording import explain
 from pytest_tdd_agent.failure import STRUCTURAL, find_effective_kind, find_stage
 from pytest_tdd_agent.gate import strip_parameters
@@ -76,11 +76,9 @@ class Example(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def fact(self) -> Finding:
         """The example and its outcome."""
-        has_passed = self.outcome in ("passes", "stays")
-        clause = self.clause
-        return Finding(
-            check="examples", outcome="confirmed" if has_passed else "noted", case=clause.case, parts=clause.parts
-        )
+        clause, has_passed = self.clause, self.outcome in ("passes", "stays")
+        outcome: Literal["confirmed", "noted"] = "confirmed" if has_passed else "noted"
+        return Finding(check="examples", outcome=outcome, case=clause.case, parts=clause.parts)
 
 
 class Examples(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,19 +103,13 @@ class Examples(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def facts(self) -> tuple[Finding, ...]:
         """What the last examination found."""
-        if isinstance(self.problem, Finding):
-            return (self.problem,)
-        if self.problem:
-            return (Finding(check="examples", outcome="noted", case="text", parts={"text": self.problem}),)
-        return tuple(example.fact for example in self.listed)
+        problem = read_old_finding(self.problem, check="examples") if isinstance(self.problem, str) else self.problem
+        return (problem,) if self.problem else tuple(example.fact for example in self.listed)
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
         """The doubts."""
-        return tuple(
-            each if isinstance(each, Reason) else Reason(each[0], None, case="text", parts={"text": each[1]})
-            for each in self.doubts
-        )
+        return tuple(each if isinstance(each, Reason) else read_old_reason(": ".join(each)) for each in self.doubts)
 
     def select(self, *outcomes: Outcome) -> tuple[Example, ...]:
         """Return the examples with one of these outcomes."""
@@ -163,7 +155,7 @@ def format_question(
     found = "\n".join(f"- {sign}" for sign in signs)
     parts += [f"Signs, which prove nothing:\n{marks.wrap(found, source='checks')}"] if found else []
     count = f"{LEAST} to {most}" if most > LEAST else str(most)
-    parts.append(f"Write {format_count(most, 'further example').replace(str(most), count, 1)} that would refute it.")
+    parts.append(f"Write {count} further example{'' if most == 1 else 's'} that would refute it.")
     return "\n\n".join(parts)
 
 

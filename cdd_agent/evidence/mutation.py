@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from copy import copy as duplicate
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice, zip_longest
 from typing import TypeAlias, TypeVar
@@ -47,11 +47,11 @@ from cdd_agent.git.runner import GitError
 from cdd_agent.sandbox.supervised import end_runs
 from cdd_agent.testrun.suite import Suite, SuiteRun
 from cdd_agent.untrusted.python_source import PYTHON, ForeignModule, parse, parse_valid, split_lines, with_deep_stack
-from cdd_agent.work.finding import Check
+from cdd_agent.work.finding import Check, Finding
 from cdd_agent.work.wording import explain
 from cdd_agent.workspace.files import ConfinedFolder
 from pytest_tdd_agent.comparison import find_unstable
-from pytest_tdd_agent.report import Clause, SuiteReport
+from pytest_tdd_agent.report import Clause, Part, SuiteReport
 from pytest_tdd_agent.sources import encode_source
 
 MOST = 4
@@ -332,9 +332,8 @@ class TimeUp(CddError):
     def __init__(self, purpose: str, limit_s: float) -> None:
         """``purpose``: of the run for which no time was left."""
         self.clause = Clause("time_up", {"purpose": purpose, "limit_s": float(limit_s)})
-        super().__init__(
-            explain(Clause("not_verified", {"why": self.clause})), hint="raise evidence_timeout_s in .cdd/config.yaml"
-        )
+        happened = explain(Clause("not_verified", {"why": self.clause}))
+        super().__init__(happened, hint="raise evidence_timeout_s in .cdd/config.yaml")
 
 
 def find_obstacle(error: TimeUp | GitError | OSError) -> Clause:
@@ -393,6 +392,11 @@ class TimedRuns:
         own = duplicate(self)
         own.part_s = self.spent.used_s + part * (self.limit_s - self.spent.used_s)
         return own
+
+    def confirm(self, check: Check, case: str, *, places: tuple[str, ...] = (), **parts: Part) -> Findings:
+        """Return what the runs have shown, and what they took."""
+        found = Finding(check=check, outcome="confirmed", case=case, places=places, parts=parts)
+        return Findings(notices=(replace(found, runs=self.spent.count, seconds=round(self.spent.used_s, 1)),))
 
     @contextmanager
     def copy(self, *, green: str, red: str) -> Iterator[Suite]:

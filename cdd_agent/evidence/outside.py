@@ -198,15 +198,10 @@ class _Comparison:
             if counting:
                 call = min(counting, key=lambda index: (len(in_tests.shown[index]), index))
                 place = self._locate(recording.calls[call].module, recording.calls[call].name, recording=recording)
-                findings = refuse(
-                    "only_under_test",
-                    "differs_outside",
-                    call=in_tests.shown[call],
-                    place=place,
-                    in_tests=describe(in_tests.answers[call]),
-                    plain=describe(plain.answers[call]),
-                )
-                return Outside(findings=findings)
+                asked, (one, other) = in_tests.shown[call], (describe(each.answers[call]) for each in (in_tests, plain))
+                case = "differs_outside"
+                found = refuse("only_under_test", case, call=asked, place=place, in_tests=one, plain=other)
+                return Outside(findings=found)
         alike = {index: plain.answers[index] for index in both if index not in differing}
         shown = {**plain.shown, **in_tests.shown}
         memorized = find_memorized(recording, alike, further=plain.further, shown=shown)
@@ -410,7 +405,7 @@ def find_memorized(
         alike = [at for at in others if usual in _classify(shown[at], further[at])]
         example, other = (min(some, key=lambda each: len(shown[each])) for some in (apart.values(), alike))
         # Names may form a list without a rule. Then a test or the code says what all others get.
-        is_error = get_code(further[other]) == "states" and further[other][0][1] != "NotImplementedError"
+        is_error = get_code(further[other]) == "states" and further[other][0][1:2] != ("NotImplementedError",)
         is_asked = usual in expected or is_error
         has_none = get_code(further[other]) in ("raises", "states") or further[other][0] == ("returns", "None")
         least = 1 if has_none and not are_names else 2

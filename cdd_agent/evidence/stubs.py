@@ -29,7 +29,6 @@ from cdd_agent.git.runner import GitError
 from cdd_agent.testrun.inside import inert
 from cdd_agent.testrun.suite import Suite, list_modules
 from cdd_agent.untrusted.python_source import decode, parse, with_deep_stack
-from cdd_agent.work.finding import Finding
 from cdd_agent.workspace.files import ConfinedFolder
 from pytest_tdd_agent.comparison import is_inside, strip_parameters
 from pytest_tdd_agent.failure import BEHAVIORAL, STRUCTURAL, find_effective_kind
@@ -372,7 +371,7 @@ def check_new_tests(new: NewTests, *, runs: TimedRuns) -> Findings:
         return report_unverified("stubs", error)
     except (GitError, OSError) as error:
         return _undecided(find_obstacle(error))
-    return findings if findings != Findings() else Findings(notices=(check.confirm(),))
+    return findings if findings != Findings() else runs.confirm("stubs", "fails_with_stubs", gaps=check.shown_gaps)
 
 
 @dataclass(kw_only=True)
@@ -390,17 +389,6 @@ class _StubCheck:
     def shown_gaps(self) -> tuple[str | Clause, ...]:
         """The names of the stubs."""
         return tuple(gap.what for gap in sorted(self.gaps))
-
-    def confirm(self) -> Finding:
-        """Return what the runs have shown, and what they took."""
-        return Finding(
-            check="stubs",
-            outcome="confirmed",
-            case="fails_with_stubs",
-            runs=self.runs.spent.count,
-            seconds=round(self.runs.spent.used_s, 1),
-            parts={"gaps": self.shown_gaps},
-        )
 
     def run(self) -> Findings:
         """Add stubs and run the tests until they pass, fail otherwise, or no stub is left to add."""

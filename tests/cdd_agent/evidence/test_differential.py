@@ -10,6 +10,7 @@ from cdd_agent.evidence.clean_copy import Findings, ProductChange
 from cdd_agent.evidence.differential import (
     Answer,
     ComparedTrees,
+    describe,
     is_other_behavior,
     list_changed_behavior,
     refuse_changed_behavior,
@@ -338,3 +339,12 @@ def test_another_answer_is_another_behavior_unless_a_caller_does_not_see_it(
     old: Answer, new: Answer, *, is_other: bool
 ) -> None:
     assert is_other_behavior(old, new) is is_other
+
+
+@pytest.mark.parametrize(
+    "answer", [(), ((),), (("returns",),), (("states",),), (("s3cret",), ("returns", "1", "2", "3"))]
+)
+def test_an_answer_that_the_product_forged_is_compared_and_told_without_its_codes(answer: Answer) -> None:
+    assert is_other_behavior(answer, (("returns", "7"),))
+    assert not is_other_behavior(answer, answer)
+    assert "s3cret" not in repr(describe(answer))
