@@ -1,11 +1,10 @@
 """Audit the handoffs of a range of commits.
 
 The first functions check a handoff without running anything: whether note, commit and earlier phases agree. They are
-pure, and so are ``check_listed`` and ``check_examples``, which check what else a note states. ``recheck`` runs the
-checks of an open phase again. ``Auditor`` adds the recorded reports and the tests that it runs again.
+pure, and so are ``check_listed`` and ``check_examples``, which check what else a note states. ``Auditor`` adds the
+recorded reports, the tests that it runs again, and the checks of ``recheck``.
 """
 
-import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,32 +13,16 @@ from typing import TypeAlias
 
 from cdd_agent.audit import handoffs
 from cdd_agent.audit.handoffs import Chain, Claim, PlacedHandoff, Placement, Span, confirm, leave_open, refute
-from cdd_agent.audit.reruns import PhaseChange, RerunClaims, Reruns
-from cdd_agent.audit.statements import find_false_details, find_other_details
+from cdd_agent.audit.recheck import recheck
+from cdd_agent.audit.reruns import RerunClaims, Reruns
 from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.events import ClaimChecked, Emit, HandoffsAudited
-from cdd_agent.evidence.clean_copy import (
-    DOUBTS,
-    CheckRequest,
-    find_layout,
-    find_newly_passing,
-    list_product_changes,
-    read_product_sources,
-    read_sources,
-)
-from cdd_agent.evidence.confirm import confirm as confirm_phase
-from cdd_agent.evidence.differential import ComparedTrees, refuse_changed_behavior
-from cdd_agent.evidence.mutation import TimedRuns
-from cdd_agent.evidence.readable import check_sources
-from cdd_agent.evidence.stubs import NewTests, check_new_tests
 from cdd_agent.git.notes import REF, REPAIR_COMMAND, Note, NotesDamaged, read_notes, read_shallow_commits, read_tip
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.git.runner import GitRefused
 from cdd_agent.installation import suggest_upgrade
-from cdd_agent.sandbox.port import ISOLATING_LEVELS
 from cdd_agent.tdd.examination import load_examples
-from cdd_agent.tdd.step import step_label
-from cdd_agent.testrun.foreign import learn_syntax
+from cdd_agent.tdd.step import make_handoff_id, step_label
 from cdd_agent.testrun.suite import Suite
 from cdd_agent.work.finding import Finding
 from cdd_agent.work.handoff import PHASE_OF, GateSummary, Handoff, is_newer, phase_name, sequence
@@ -60,11 +43,8 @@ _FOLLOWING = {
 }
 """An open phase -> the phases that can follow it."""
 _MADE_BY = "create some with: cdd exec SLUG, cdd tdd run WORDS or cdd green TEST"
-_CHECKED = ("Checked in a clean copy", "Compared with the code before", "Checked with a stub")
-_UNKNOWN = ("not verified", "not compared")
 _SUBJECT = 40
 """Characters of a description that a commit's subject surely has."""
-_LIMIT_S = 120.0
 
 
 def check_note(placed: PlacedHandoff) -> Claim:
@@ -151,6 +131,10 @@ def check_commit(placed: PlacedHandoff, *, find: FindCommit) -> Claim:
         difference = _compare_trailers(placed, handoff)
         if difference:
             return refute("commit", difference)
+    base = handoff.base_commit
+    number, phase = handoff.cycle_number, PHASE_OF[handoff.phase]
+    if base is not None and make_handoff_id(handoff.ticket, number, phase=phase, base=base) != handoff.id:
+        return refute("commit", f"It names {base[:_SHORT]} as the commit on which the step began, but its id does not.")
     if handoff.commit != commit.id:
         return _check_carried_over(handoff, commit, find=find)
     if placed.placement is Placement.OWN:
@@ -310,72 +294,14 @@ def check_examples(stated: tuple[Finding, ...], saved: tuple[Finding, ...] | Non
     """
     if saved is None and not has_reports:
         return leave_open("checks", "The further examples are not on this machine.")
+    if saved is not None and stated != saved and any(finding.case == "text" for finding in stated):
+        return leave_open("checks", "Version 1 keeps sentences, so the further examples are not compared.")
     if stated != saved:
         claimed, known = ("; ".join(map(explain, each or ())) or "nothing" for each in (stated, saved))
         return refute(
             "checks", f"It states {claimed}, but the examples beside the report say {known.removesuffix('.')}."
         )
     return confirm("checks", "The results of the further examples are those on this machine.")
-
-
-def recheck(stated: tuple[str, ...], change: PhaseChange, *, repository: Repository, suite: Suite) -> Claim:
-    """Run the checks of an open phase again, and compare what they find with what the note states."""
-    layout = find_layout(repository, suite)
-    changes = list_product_changes(repository, layout=layout, red=change.old, green=change.new, tests=change.tests)
-    runs = TimedRuns(repository=repository, suite=suite, limit_s=_LIMIT_S, emit=lambda _: None)
-    learn_syntax([text for each in changes for text in (each.old, each.new) if text], suite=suite)
-    sources = read_product_sources(repository, project=layout.project, tree=change.new)
-    if false := " ".join(find_false_details(stated, changes, product="\n".join(sources))):
-        return refute("checks", false)
-    trees = ComparedTrees(
-        before=change.old,
-        after=change.new,
-        changes=changes,
-        tests=tuple(dict.fromkeys(case.file for case in change.after.tests if case.outcome == "passed")),
-        records_after=change.phase != "refactor",
-    )
-    if change.phase == "red":
-        new = NewTests(report=change.after, baseline=change.before, sources=change.sources, tree=change.new)
-        paths = [
-            os.path.relpath(each.path, layout.project or ".")
-            for each in repository.list_changes(change.old, change.new)
-        ]
-        findings = check_sources(paths, before=change.old, after=change.new, runs=runs)
-        findings = findings if findings.reasons else findings + check_new_tests(new, runs=runs)
-    elif change.phase == "refactor":
-        findings = refuse_changed_behavior(trees, runs=runs)
-    else:
-        targets = find_newly_passing(change.after, baseline=change.before)
-        request = CheckRequest(
-            targets=targets,
-            changes=changes,
-            tests=read_sources(repository, project=layout.project, tree=change.old, paths=targets),
-            stated=change.title,
-            red=change.old,
-            green=change.new,
-            baseline=change.before,
-            elsewhere=lambda: read_product_sources(repository, project=layout.project, tree=change.old),
-        )
-        findings = confirm_phase(request, runs=runs, trees=trees)
-    if findings.reasons:
-        text = f"The checks, run again, refuse the change: {explain(findings.reasons[0])}"
-        # The text of the step and the further examples, which may have refuted a doubt, are not in the history.
-        is_doubt = all(reason.code in DOUBTS for reason in findings.reasons)
-        return leave_open("checks", text) if is_doubt else refute("checks", text)
-    now = [*map(explain, findings.notices)]
-    claimed = next((line for line in stated if line.startswith(_CHECKED)), None)
-    if claimed is not None and not any(line.startswith(_CHECKED) for line in now):
-        is_unknown = any(word in line.lower() for line in now for word in _UNKNOWN)
-        text = f"It states: {claimed} Now: {' '.join(now) or 'nothing was found'}"
-        return leave_open("checks", text) if is_unknown else refute("checks", text)
-    compares = suite.sandbox.level in ISOLATING_LEVELS
-    if others := " ".join(find_other_details(stated, now, compares=compares)):
-        return leave_open("checks", f"The checks, run again, accept the change, but not all details agree. {others}")
-    if unverified := next((line for line in now if "not verified" in line.lower()), None):
-        text = f"The checks, run again, accept the change, but leave a part of it open: {unverified}"
-        return leave_open("checks", text)
-    rest = "Times cannot be checked" + ("." if compares else ", nor can calls without the sandbox bwrap or docker.")
-    return confirm("checks", f"The checks, run again, accept the change and find the same. {rest}")
 
 
 class Auditor:
@@ -525,9 +451,7 @@ class Auditor:
             yield check_examples(gate.examples, facts, has_reports=has_report)
         change = reruns.change
         if gate.evidence and has_run and change is not None:
-            yield recheck(
-                tuple(map(explain, gate.evidence)), change, repository=self._repository, suite=reruns.runs.suite
-            )
+            yield recheck(gate.evidence, change, repository=self._repository, suite=reruns.runs.suite)
 
 
 def _explain_missing_notes(revisions: str, *, span: Span, are_elsewhere: bool) -> EnvironmentMissing:

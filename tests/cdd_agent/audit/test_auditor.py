@@ -7,17 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.audit.auditor import Auditor, recheck
-from cdd_agent.audit.reruns import PhaseChange
+from cdd_agent.audit.auditor import Auditor, check_examples
 from cdd_agent.errors import EnvironmentMissing, UsageError
 from cdd_agent.events import ClaimChecked, HandoffsAudited
 from cdd_agent.git.notes import NotesDamaged
-from cdd_agent.git.repository import CommitId, Repository
+from cdd_agent.git.repository import Repository
 from cdd_agent.testrun.access import Original
-from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.testrun.suite import Suite
+from cdd_agent.work.finding import Finding, read_old_finding
 from tests.cdd_agent.audit.made_history import NOTES, Fields, History, carry_out
-from tests.cdd_agent.evidence.steps import Step, report_of
 from tests.fakes.cases import soak_after
 from tests.fakes.model import call, says
 from tests.fakes.project import CODE, TEST, TEST_FILE, Project, content_as_it_is, green, item, red, writes
@@ -69,11 +67,14 @@ def gate(**values: object) -> Callable[[Fields], object]:
     return lambda fields: fields["gate"].update(values)
 
 
-def state(text: str) -> Fields:
-    return {"check": "run", "outcome": "noted", "case": "text", "parts": {"text": text}}
-
-
+CHECKED = {"check": "clean_copy", "outcome": "confirmed", "case": "passes_in_copy_unaltered"}
 NO = {"code": "no", "nodeid": None}
+EXAMPLE_PASSES = Finding(
+    check="examples",
+    outcome="confirmed",
+    case="example_passes",
+    parts={"criterion": "AC-1", "name": "test_twice", "because": ""},
+)
 EXAMPLE = {"check": "examples", "outcome": "confirmed", "case": "text", "parts": {"text": "AC-1 test_twice: passes"}}
 FORGERIES: dict[str, tuple[str, Callable[[Fields], object], set[str]]] = {
     "another phase": ("feat", put(phase="REFACTOR"), {"note", "commit"}),
@@ -157,7 +158,7 @@ def test_the_checks_of_green_run_again(project: Project) -> None:
     cheat = writes("discount.py", f"{equal}def discount(price):\n    return Equal()\n")
     assert carry_out(project, item(refactor=False), red(), cheat) == "done"
     history = History(project=project)
-    history.forge("feat", gate(evidence=[state("Checked in a clean copy: the tests pass there too.")]))
+    history.forge("feat", gate(evidence=[CHECKED]))
     assert ("GREEN", "feat", "checks") in history.wrong()
     assert "The checks, run again, refuse the change" in str(history.seen)
 
@@ -169,8 +170,8 @@ def test_the_checks_of_red_run_again(project: Project, *, is_vacuous: bool) -> N
     begun = writes(TEST_FILE, vacuous) if is_vacuous else red()
     assert carry_out(project, item(refactor=False, tests=(TEST_FILE,)), begun, green()) == "done"
     history = History(project=project)
-    stated = "Checked with a stub of discount.discount: a new test fails there too (1 run, 0.1 s)."
-    history.forge("test", gate(evidence=[state(stated)]))
+    stated = {"check": "stubs", "outcome": "confirmed", "case": "fails_with_stubs", "parts": {"gaps": ["discount"]}}
+    history.forge("test", gate(evidence=[stated]))
     (checks,) = (each for handoff in history.audit() for each in handoff.claims if each.name == "checks")
     assert checks.holds is not is_vacuous, checks.text
     assert ("The checks, run again, refuse the change" in checks.text) is is_vacuous
@@ -178,10 +179,44 @@ def test_the_checks_of_red_run_again(project: Project, *, is_vacuous: bool) -> N
 
 @pytest.mark.slow
 def test_what_the_note_of_refactor_states_is_compared_again(history: History) -> None:
-    history.forge("refactor", gate(evidence=[state("Compared with the code before: 5 calls of discount.")]))
+    stated = {"check": "calls", "outcome": "confirmed", "case": "same_answers", "functions": ["discount"], "calls": 5}
+    history.forge("refactor", gate(evidence=[stated]))
     (checks,) = (each for handoff in history.audit() for each in handoff.claims if each.name == "checks")
     assert checks.holds is None
-    assert checks.text.startswith("It states: Compared with the code before: 5 calls of discount. Now: Not compared")
+    shown = "Compared with the code before: 5 calls of discount have the same results."
+    assert checks.text.startswith(f"It states: {shown} Now: Not compared")
+
+
+def test_of_a_note_of_version_1_everything_but_its_sentences_is_checked(history: History) -> None:
+    def write_sentences(fields: Fields) -> None:
+        fields["v"] = 1
+        fields["gate"]["evidence"] = ["Checked in a clean copy: the tests pass there too (0.1 s)."]
+
+    history.forge("feat", write_sentences)
+    claims = {claim.name: claim for each in history.audit() if each.phase == "GREEN" for claim in each.claims}
+    assert {claim.holds for name, claim in claims.items() if name != "checks"} == {True}
+    assert claims["checks"].holds is None
+    assert "version 1 keeps sentences, which cannot be compared. It states: Checked in" in claims["checks"].text
+    history.forge("feat", lambda fields: fields.update(v=1, testResult="FAIL"))
+    assert history.wrong() == [("GREEN", "feat", "note")]
+
+
+@pytest.mark.parametrize(
+    ("stated", "has_examples", "holds"),
+    [
+        ((EXAMPLE_PASSES,), True, True),
+        ((EXAMPLE_PASSES,), False, False),
+        ((read_old_finding("AC-1 test_twice: passes", check="examples"),), True, None),
+        ((read_old_finding("AC-1 test_twice: passes", check="examples"),), False, False),
+        ((EXAMPLE_PASSES, EXAMPLE_PASSES), True, False),
+    ],
+)
+def test_the_results_of_further_examples_are_those_beside_the_report(
+    stated: tuple[Finding, ...], has_examples: bool, holds: bool | None
+) -> None:
+    claim = check_examples(stated, (EXAMPLE_PASSES,) if has_examples else None, has_reports=True)
+    assert claim.holds is holds
+    assert check_examples(stated, None, has_reports=False).holds is None
 
 
 @pytest.mark.slow
@@ -519,25 +554,3 @@ def test_a_shallow_clone_says_that_it_lacks_what_the_handoffs_rest_on(history: H
 
 def _never() -> Suite:
     raise AssertionError("nothing is to be run")
-
-
-def test_what_the_checks_cannot_read_stays_undecided(
-    tmp_path: Path, *, interpreter: Interpreter, bytecode: Path
-) -> None:
-    hidden = "# coding: utf-7\nx = 1  # +AAo-y = 2\n"
-    step = Step.make(
-        tmp_path / "project",
-        interpreter=interpreter,
-        bytecode=bytecode,
-        red={"shop.py": hidden},
-        green={"shop.py": hidden + "z = 3\n"},
-    )
-    same = report_of(())
-    old, new = CommitId(step.red), CommitId(step.green)
-    change = PhaseChange(phase="green", old=old, new=new, before=same, after=same, tests=(), sources=(), title="")
-    why = "its encoding utf-7 makes Python run other characters than the file shows"
-    stated = f"Not verified: shop.py could not be read: {why}."
-    claim = recheck((stated,), change, repository=step.repository, suite=step.suite)
-    assert (claim.holds, claim.text.partition(": ")[2]) == (None, stated)
-    forged = recheck((), change, repository=step.repository, suite=step.suite)
-    assert (forged.holds, forged.text.partition("It does not state: ")[2]) == (None, stated)
