@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
+from typing import TypeVar
 
 from msgspec import structs
 
@@ -40,21 +41,20 @@ from cdd_agent.model.conversation import Model, derive_token
 from cdd_agent.model.recording import PrivateData, RecordingModel, ReplayModel
 from cdd_agent.model.stream import AnswerLimits, redact_url
 from cdd_agent.review import Comments
-from cdd_agent.runs import failing_tests as green
-from cdd_agent.runs import listed_tests as orchestration
 from cdd_agent.runs.ahead import Ahead, SharedModel
-from cdd_agent.runs.failing_tests import Green
-from cdd_agent.runs.feature import RESUME, Feature
+from cdd_agent.runs.failing_tests import FailingTests
+from cdd_agent.runs.feature import Feature
 from cdd_agent.runs.fork import TicketForks
-from cdd_agent.runs.listed_tests import Orchestrator
-from cdd_agent.runs.plan_steps import Executor, TicketFiles, make_brief_for, require_prerequisites, suggest_project
+from cdd_agent.runs.listed_tests import ListedTests
+from cdd_agent.runs.plan_steps import PlanSteps, require_prerequisites, suggest_project
 from cdd_agent.runs.request import Wanted
 from cdd_agent.runs.review import Review, add_examples
+from cdd_agent.runs.run import Run, Source
 from cdd_agent.sandbox.choice import choose, resolve_level
 from cdd_agent.sandbox.port import ISOLATING_LEVELS, Access, Sandbox
 from cdd_agent.shell.permission import Permission
 from cdd_agent.storage import private_folder, read_ordinary, write_atomic
-from cdd_agent.tdd.context import BriefFor, Context, Policy
+from cdd_agent.tdd.context import Context, Policy
 from cdd_agent.tdd.ignored_files import IncludedFiles
 from cdd_agent.tdd.workplace import Workplace
 from cdd_agent.testrun.access import SHOWN_PRIVATE, Original
@@ -67,6 +67,8 @@ from cdd_agent.work.journal import Publisher, journal_path
 from cdd_agent.work.records import Records, find_records
 from cdd_agent.workspace.files import Workspace
 from cdd_agent.workspace.memory import Memory, read_memory
+
+SourceT = TypeVar("SourceT", bound=Source)
 
 _SEEN_BYTES = 10_000
 """Size of the list of notices that the user has seen today."""
@@ -405,8 +407,8 @@ class Composition:
         self.has_told_memory = True
         return memory
 
-    def executor(self, ticket: Ticket) -> Executor:
-        """Return the Executor for a ticket; if the user has switched to a fork, it works there.
+    def executor(self, ticket: Ticket) -> Run[PlanSteps]:
+        """Return the run of a ticket's plan; if the user has switched to a fork, it works there.
 
         The project may be a folder inside the work tree. Its files and tests are those of the folder; checkpoints and
         commits cover the whole tree.
@@ -419,74 +421,58 @@ class Composition:
             return below.executor(forked)
         if not self.options.anyway:
             require_prerequisites(ticket, project=self.root)
-        limits = self.settings
+        source = PlanSteps(ticket, repository=self.repository, refactor=self.settings.refactor == "always")
+        meter = self._make_ticket_meter(ticket, command="exec", model=self._share_model(ticket))
         try:
-            context = self.context(
-                ticket.slug,
-                make_brief=lambda *_: make_brief_for(),
-                policy=Policy.from_settings(limits),
-                left_out=TicketFiles(repository=self.repository, ticket=ticket).list_folders(),
-            )
+            run = self.make_run(source, meter=meter, left_out=source.files.list_folders())
         except NoFramework as missing:
             raise suggest_project(missing, ticket, root=self.root) from missing
-        executor = Executor(
-            ticket,
-            context=context,
-            clock=self.clock,
-            refactor=limits.refactor == "always",
-            allow_dirty=self.options.allow_dirty,
-            meter=self._make_ticket_meter(ticket, command="exec", model=self._share_model(ticket)),
-        )
-        executor.work_ahead(Ahead(ticket, forks=self.forks, options=self.options, clock=self.clock, emit=self.emit))
-        return executor
+        run.work_ahead(Ahead(ticket, forks=self.forks, options=self.options, clock=self.clock, emit=self.emit))
+        return run
 
-    def orchestrator(self, feature: Feature) -> Orchestrator:
-        """Return the orchestrator for a feature."""
-        limits = self.settings
-        if limits.edit_format != "tools":
+    def orchestrator(self, feature: Feature) -> Run[ListedTests]:
+        """Return the run of a feature, test by test."""
+        if self.settings.edit_format != "tools":
             self.emit(Notice(text=_TOOLS_ONLY))
-        policy = orchestration.adapt_policy(Policy.from_settings(limits))
-        return Orchestrator(
-            feature,
-            context=self.context(feature.slug, make_brief=orchestration.make_brief_for, policy=policy),
-            clock=self.clock,
-            meter=self._make_meter(feature.slug, go_on=RESUME),
-            allow_dirty=self.options.allow_dirty,
-            is_attended=self.options.attended,
-        )
+        return self.make_run(ListedTests(feature, repository=self.repository, project=self.root))
 
-    def green(self, wanted: Wanted) -> Green:
-        """Return GREEN for failing tests, which may belong to a folder below the project's."""
+    def green(self, wanted: Wanted, *, anew: bool = False) -> Run[FailingTests]:
+        """Return the run of GREEN on failing tests, which may belong to a folder below the project's.
+
+        ``anew`` undoes an interrupted run first.
+        """
         if wanted.project not in (None, self.root):
             self.emit(Notice(text=f"These tests belong to {wanted.project}: using the settings of that project."))
             options = replace(self.options, project=wanted.project)
             below = Composition(options, emit=self.emit, environment=self.environment)
-            return below.green(wanted)
-        limits, own = self.settings, self.settings.green
-        policy = green.adapt_policy(Policy.from_settings(limits), own, wanted=wanted)
-        context = self.context(wanted.slug, make_brief=lambda *_: green.make_brief_for(own), policy=policy)
-        run = wanted.find_run(self.root)
-        tally = Tally(budget.read_step_usage(run.state_path))
-        return Green(
-            wanted,
-            context=replace(context, suite=context.suite.with_timeout(own.test_timeout_s)),
+            return below.green(wanted, anew=anew)
+        ticket = wanted.find_run(self.root)
+        source = FailingTests(wanted, self.settings.green, ticket=ticket, anew=anew)
+        tally = Tally(budget.read_step_usage(ticket.state_path))
+        return self.make_run(source, meter=self._make_meter(ticket.slug, go_on=source.commands.resume, tally=tally))
+
+    def make_run(self, source: SourceT, *, meter: Meter | None = None, left_out: tuple[str, ...] = ()) -> Run[SourceT]:
+        """Return the run of a source; snapshots leave out ``left_out``. Without a ``meter``, it gets one of its own."""
+        return Run(
+            source,
+            context=self.context(source, left_out=left_out),
             clock=self.clock,
+            meter=meter or self._make_meter(source.ticket.slug, go_on=source.commands.resume),
             allow_dirty=self.options.allow_dirty,
-            meter=self._make_meter(run.slug, go_on=wanted.commands.resume, tally=tally),
+            is_attended=self.options.attended,
         )
 
-    def context(
-        self,
-        name: str,
-        *,
-        make_brief: Callable[[Repository, Workspace], BriefFor],
-        policy: Policy,
-        left_out: tuple[str, ...] = (),
-    ) -> Context:
-        """Return the context of cycles; reports are saved under ``name``, and snapshots leave out ``left_out``."""
-        repository = self.repository
+    def context(self, source: Source, *, left_out: tuple[str, ...] = ()) -> Context:
+        """Return the context of the cycles of a run; snapshots leave out ``left_out``."""
+        repository, name = self.repository, source.ticket.slug
         repository.may_run_hooks()  # ask the user before the work begins, not at the first commit
+        policy = source.adapt_policy(Policy.from_settings(self.settings))
+        if self.options.find_recording(self.environment) is not None:
+            # A recording plays the turns of all models, and begins an attempt with its first turn.
+            policy = replace(policy, examiner_model="", continues_interrupted=False)
         workplace, suite = self._choose_workplace(name, left_out=left_out)
+        if policy.test_timeout_s is not None:
+            suite = suite.with_timeout(policy.test_timeout_s)
         workspace = Workspace(
             suite.root,
             shown_at=self.root,
@@ -496,9 +482,6 @@ class Composition:
         inside = suite.root.resolve().relative_to(workplace.tree.root.resolve())
         allowed = [path for given in self.options.allow_files for path in (given, str(inside / given))]
         is_shown = suite.sandbox.level in ISOLATING_LEVELS
-        if self.options.find_recording(self.environment) is not None:
-            # A recording plays the turns of all models, and begins an attempt with its first turn.
-            policy = replace(policy, examiner_model="", continues_interrupted=False)
         return Context(
             repository=repository,
             workplace=workplace,
@@ -507,7 +490,8 @@ class Composition:
             suite=suite,
             model=self.model,
             policy=policy,
-            brief=make_brief(workplace.tree, workspace),
+            brief=source.brief,
+            commands=source.commands,
             permission=replace(
                 self.permission, root=self.root if is_shown else suite.root, tree=suite.root, is_free=is_shown
             ),

@@ -22,7 +22,7 @@ from cdd_agent.git.repository import Repository
 from cdd_agent.installation import suggest_upgrade
 from cdd_agent.repl.render import show_plan, show_steps
 from cdd_agent.repl.screen import Screen
-from cdd_agent.runs.plan_steps import Executor
+from cdd_agent.runs.run import Run, Source
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work.state import AttemptRecord, RunState, Status
 
@@ -167,7 +167,7 @@ def _list_refused(state: RunState) -> tuple[tuple[int, AttemptRecord], ...]:
 
 
 def _show_summary(
-    screen: Screen, executor: Executor, *, refused: tuple[tuple[int, AttemptRecord], ...], repository: Repository
+    screen: Screen, executor: Run[Source], *, refused: tuple[tuple[int, AttemptRecord], ...], repository: Repository
 ) -> None:
     screen.gap()
     screen.line(" result ", style="bold reverse")

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from cdd_agent.repl.workflow_actions import RunHistory
     from cdd_agent.runs.artifact import GreenArtifact
     from cdd_agent.runs.feature import Feature
-    from cdd_agent.runs.plan_steps import Executor
     from cdd_agent.runs.review import Review
+    from cdd_agent.runs.run import Run, Source
     from cdd_agent.tickets.ticket import Ticket
     from cdd_agent.work.state import RunState
 
@@ -117,7 +117,7 @@ def exec_(
         end_ticket(opened, invocation=invocation)
 
 
-def _approve_completed(executor: "Executor", before: "RunState", *, project: "Composition") -> "Review | None":
+def _approve_completed(executor: "Run[Source]", before: "RunState", *, project: "Composition") -> "Review | None":
     """Approve the steps that were completed since ``before``, and return the review if there are any."""
     from cdd_agent.repl.dialogs import list_completed
 
@@ -131,7 +131,7 @@ def _approve_completed(executor: "Executor", before: "RunState", *, project: "Co
     return opened
 
 
-def _report_steps(executor: "Executor", *, before: "RunState", invocation: Invocation) -> None:
+def _report_steps(executor: "Run[Source]", *, before: "RunState", invocation: Invocation) -> None:
     """Show the summary of a run. Raises ``GateClosed`` if a step failed."""
     from cdd_agent.repl.dialogs import show_summary
     from cdd_agent.work.state import Status
@@ -226,7 +226,9 @@ def green(invocation: Invocation, tests: tuple[str, ...], *, out: Path | None, a
     wanted = replace(resolve_targets(project.root, tests, here=Path.cwd()), **given)
     wanted = describe_purpose(project.root, wanted, **purpose)
     with invocation.work_on(wanted.slug):
-        artifact = project.green(wanted).run(anew=anew)
+        run = project.green(wanted, anew=anew)
+        run.run()
+        artifact = run.source.make_artifact(run)
     _deliver(artifact, out=out, invocation=invocation)
     artifact.require_green(wanted.commands.resume)
 
@@ -325,11 +327,13 @@ def _history(invocation: Invocation) -> "RunHistory":
 
 
 def _orchestrate(invocation: Invocation, find: Callable[["Composition"], "Feature"], *, guidance: str = "") -> None:
+    from cdd_agent.runs.listed_tests import require_built
+
     _history(invocation).rollbacks.finish_interrupted()
     project = invocation.project
     feature = find(project)
     with invocation.work_on(feature.slug):
-        project.orchestrator(feature).run(guidance)
+        require_built(project.orchestrator(feature).run(guidance))
 
 
 def _list_examples(start: str) -> list[str]:

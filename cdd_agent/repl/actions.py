@@ -37,8 +37,9 @@ from cdd_agent.repl.commands import (
 from cdd_agent.repl.question import confirm
 from cdd_agent.repl.render import format_time
 from cdd_agent.repl.state import AGENT_COMMANDS, SessionState, agent_name, create_agent, report_dropped
-from cdd_agent.runs.plan_steps import Executor
+from cdd_agent.runs.plan_steps import PlanSteps
 from cdd_agent.runs.review import Review
+from cdd_agent.runs.run import Run
 from cdd_agent.tickets.ticket import Ticket, create, find, list_tickets
 from cdd_agent.untrusted.text import clean, shorten
 from cdd_agent.work.state import Status, lock_ticket
@@ -138,7 +139,7 @@ def _do_otherwise(action: str, words: str, *, review: Review, session: SessionSt
     send(session, f"retry {number} {feedback}")
 
 
-def _review_completed(executor: Executor, number: int, *, session: SessionState) -> None:
+def _review_completed(executor: Run[PlanSteps], number: int, *, session: SessionState) -> None:
     """Show the step that was completed; run the next one if it is approved, or this one again.
 
     With ``--no-review`` it is approved, because its gates opened.
@@ -206,7 +207,7 @@ def carry_out(session: SessionState, line: str) -> ExitCode | None:
 
 def send_typed(session: SessionState, words: str) -> None:
     """Pass a line that the user has typed to the active agent, unless it was perhaps meant as a command."""
-    command = find_command_within(words) if isinstance(session.agent, Executor) and not is_question(words) else None
+    command = find_command_within(words) if isinstance(session.agent, Run) and not is_question(words) else None
     if command is not None:
         happened, alone = f"This line contains the command {command}.", f"type the command alone: {command}"
         if not session.project.options.attended:
@@ -231,9 +232,9 @@ def send(session: SessionState, words: str) -> None:
             _continue(agent, message, session=session)
         case Socrates() if agent.conversation.messages:
             dialogs.continue_spec(agent, "", screen=screen)
-        case Executor() | Review() if is_question(words) and review_actions.parse_wish(words) is None:
+        case Run() | Review() if is_question(words) and review_actions.parse_wish(words) is None:
             _answer_aside(agent, words, session=session)
-        case Executor():
+        case Run():
             _send_to_executor(agent, words, session=session)
         case Review():
             if wish := review_actions.parse_wish(words):
@@ -248,7 +249,7 @@ def send(session: SessionState, words: str) -> None:
             _ask_scout(session, words)
 
 
-def _send_to_executor(executor: Executor, words: str, *, session: SessionState) -> None:
+def _send_to_executor(executor: Run[PlanSteps], words: str, *, session: SessionState) -> None:
     if request := dialogs.parse_split(executor, words):
         open_agent(session, executor.ticket.slug, name="planner")
         send(session, request)
@@ -272,7 +273,7 @@ def _ask_scout(session: SessionState, words: str) -> None:
         _offer(session, proposal, words=words)
 
 
-def _answer_aside(agent: Executor | Review, words: str, *, session: SessionState) -> None:
+def _answer_aside(agent: Run[PlanSteps] | Review, words: str, *, session: SessionState) -> None:
     """Let Scout answer a question about the ticket at work: a question starts nothing that costs or changes code."""
     folder = os.path.relpath(agent.ticket.folder, session.project.root)
     try:
@@ -280,9 +281,9 @@ def _answer_aside(agent: Executor | Review, words: str, *, session: SessionState
     finally:
         session.transcript.switch_agent(agent_name(agent), ticket=agent.ticket.slug)
     if proposal is not None:
-        how = "a sentence without a question mark" if isinstance(agent, Executor) else "change this: WORDS"
+        how = "a sentence without a question mark" if isinstance(agent, Run) else "change this: WORDS"
         session.screen.line(f"Nothing was changed. To let the model change something, type {how}.")
-    if isinstance(agent, Executor):
+    if isinstance(agent, Run):
         dialogs.show_choices(agent, screen=session.screen)
 
 
@@ -379,7 +380,7 @@ def report_stop(session: SessionState, words: str) -> None:
         screen.line("Stopped. The conversation so far is saved. Write a message to continue.", style="yellow")
     else:
         screen.line("Stopped. All work is in a consistent state.", style="yellow")
-        if isinstance(session.agent, Executor):
+        if isinstance(session.agent, Run):
             dialogs.show_choices(session.agent, screen=screen)
 
 
@@ -405,7 +406,7 @@ def _run_fork(session: SessionState, words: list[str]) -> ExitCode:
     current, agent = project.forks.find_current, session.agent
     before = current(agent.ticket.slug) if agent else None
     code = session.run(["fork", *words])
-    if isinstance(agent, Executor | Review) and current(agent.ticket.slug) != before:
+    if isinstance(agent, Run | Review) and current(agent.ticket.slug) != before:
         session.leave_agent(for_good=True)
         session.screen.line(f"Left the agent. Go on there: /exec {agent.ticket.slug}")
     return code
@@ -523,7 +524,7 @@ def _require_conversation(session: SessionState, *, verb: str) -> Socrates | Pla
     match session.agent or session.scout:
         case Socrates() | Planner() | Scout() as agent:
             return agent
-        case Executor():
+        case Run():
             session.screen.line(f"The Executor starts a new conversation for each attempt; there is nothing to {verb}.")
         case Review():
             session.screen.line(f"A review has no conversation with a model to {verb}.")

@@ -17,8 +17,9 @@ from cdd_agent.repl.commands import (
 )
 from cdd_agent.repl.render import show_plan, show_steps
 from cdd_agent.repl.screen import Screen
-from cdd_agent.runs.plan_steps import Executor
+from cdd_agent.runs.plan_steps import PlanSteps, count_exhausted
 from cdd_agent.runs.review import DEFAULT_MESSAGE, Intervention
+from cdd_agent.runs.run import Run
 from cdd_agent.tickets import spec
 from cdd_agent.tickets.plan import Plan, find_dependents
 from cdd_agent.tickets.spec import Spec
@@ -197,10 +198,10 @@ def _next_command(state: RunState, *, is_at_prompt: bool) -> str:
     return f"cdd review {state.ticket_slug}, or: git log --oneline{since}"
 
 
-def start_execution(executor: Executor, *, screen: Screen) -> bool:
+def start_execution(executor: Run[PlanSteps], *, screen: Screen) -> bool:
     """Show the progress of the plan. Return whether anything is left to do."""
     _show_remarks(executor, screen=screen)
-    if not executor.is_new and executor.state.numbers(Status.IN_PROGRESS, Status.PENDING):
+    if not executor.source.is_new and executor.state.numbers(Status.IN_PROGRESS, Status.PENDING):
         screen.line(f"Continuing {executor.ticket.slug}.", style="bold")
     show_steps(executor.state, screen=screen, used=executor.read_usage())
     _explain_changes(executor, screen=screen)
@@ -208,7 +209,7 @@ def start_execution(executor: Executor, *, screen: Screen) -> bool:
     return show_choices(executor, screen=screen)
 
 
-def handle_executor_input(executor: Executor, words: str, *, screen: Screen) -> bool:
+def handle_executor_input(executor: Run[PlanSteps], words: str, *, screen: Screen) -> bool:
     """Carry out a line. Return whether the Executor stays active."""
     line = parse_executor_line(words.strip() or executor.postponed)
     before, failed = executor.state, executor.state.numbers(Status.FAILED)
@@ -256,7 +257,7 @@ def handle_executor_input(executor: Executor, words: str, *, screen: Screen) -> 
     return show_choices(executor, screen=screen)
 
 
-def parse_split(executor: Executor, words: str) -> str | None:
+def parse_split(executor: Run[PlanSteps], words: str) -> str | None:
     """Return what the Planner has to do if a line asks to plan a step anew, in smaller steps; None for another line.
 
     Raises ``UsageError`` if the step does not exist or is completed.
@@ -281,7 +282,7 @@ def list_completed(before: RunState, after: RunState) -> tuple[int, ...]:
     return tuple(step.step_number for step in done if step.completed_at != earlier.get(step.step_number))
 
 
-def _guide(executor: Executor, line: ExecutorLine) -> ExecutorLine:
+def _guide(executor: Run[PlanSteps], line: ExecutorLine) -> ExecutorLine:
     """Save the guidance of a line, and return the line by which the step that it is for runs."""
     failed, step = executor.state.numbers(Status.FAILED), executor.find_next_step()
     number = line.number or next(iter(failed), None) or (step.number if step is not None else None)
@@ -293,14 +294,14 @@ def _guide(executor: Executor, line: ExecutorLine) -> ExecutorLine:
     return ExecutorLine("continue")
 
 
-def format_current_step(executor: Executor) -> str:
+def format_current_step(executor: Run[PlanSteps]) -> str:
     """Return the current step and the number of steps, ``2/3``; empty if none is left."""
     step = executor.find_next_step()
     numbers = [step.number] if step is not None else executor.state.numbers(Status.FAILED)
     return f"{numbers[0]}/{len(executor.state.step_executions)}" if numbers else ""
 
 
-def show_choices(executor: Executor, *, screen: Screen) -> bool:
+def show_choices(executor: Run[PlanSteps], *, screen: Screen) -> bool:
     """Show what the user can type now. Return whether anything is left to do."""
     state, step, outdated = executor.state, executor.find_next_step(), executor.list_stale_steps()
     failed, pending = state.numbers(Status.FAILED), state.numbers(Status.PENDING)
@@ -314,7 +315,7 @@ def show_choices(executor: Executor, *, screen: Screen) -> bool:
         at = f", with {phase}" if phase else ""
         text = f"Enter {verb} step {step.number}/{total}: {step.title}{at}. Or type: skip, status, exit"
     elif pending:
-        blocking = executor.list_blocking_steps(executor.step(pending[0]))
+        blocking = executor.list_blocking_steps(pending[0])
         ended = [n for n in blocking if state.execution(n).status != Status.PENDING] or list(blocking)
         text = (
             f"Step {pending[0]}/{total} waits for step {ended[0]}, which was {state.execution(ended[0]).status}. "
@@ -336,7 +337,7 @@ def _join(numbers: Iterable[int]) -> str:
     return " and ".join(map(str, numbers))
 
 
-def _describe_failure(executor: Executor, number: int) -> str:
+def _describe_failure(executor: Run[PlanSteps], number: int) -> str:
     state = executor.state
     step = f"Step {number}/{len(state.step_executions)}"
     if "already_green" in (state.execution(number).error or ""):
@@ -344,39 +345,45 @@ def _describe_failure(executor: Executor, number: int) -> str:
             f"{step} was rolled back: its test passes without a change, so the code may already exist. "
             f"Type: done {number} (all tests must pass), retry, skip, status, exit"
         )
-    waiting = [n for n in find_dependents(executor.depends, (number,)) if state.execution(n).status == Status.PENDING]
+    waiting = [
+        n for n in find_dependents(executor.source.depends, (number,)) if state.execution(n).status == Status.PENDING
+    ]
     waits = f"; steps {_join(waiting)} wait for it" if waiting else ""
     if len(waiting) == 1:
         waits = f"; step {waiting[0]} waits for it"
-    split = f"split {number} (the Planner makes smaller steps of it), " if executor.count_exhausted(number) else ""
+    split = (
+        f"split {number} (the Planner makes smaller steps of it), "
+        if count_exhausted(executor.state.execution(number))
+        else ""
+    )
     words = f"{split}retry, skip, status, exit, or say what to do differently"
     return f"{step} failed and was rolled back{waits}. Type: {words}"
 
 
-def _show_remarks(executor: Executor, *, screen: Screen) -> None:
-    for remark in executor.remarks:
+def _show_remarks(executor: Run[PlanSteps], *, screen: Screen) -> None:
+    for remark in executor.source.remarks:
         screen.note(remark)
-    executor.reported_remarks = executor.remarks
+    executor.reported_remarks = executor.source.remarks
 
 
-def _explain_changes(executor: Executor, *, screen: Screen) -> None:
-    if executor.changed:
+def _explain_changes(executor: Run[PlanSteps], *, screen: Screen) -> None:
+    if executor.source.changed:
         screen.line("The next steps use the new text. To change the plan with the Planner: /plan", style="yellow")
     for number in executor.list_stale_steps():
         screen.line(f"retry {number} runs step {number} again with its new text.", style="yellow")
 
 
-def _has_new_documents(executor: Executor, *, screen: Screen) -> bool:
-    before = executor.documents.plan_sha256, executor.documents.spec_sha256
+def _has_new_documents(executor: Run[PlanSteps], *, screen: Screen) -> bool:
+    before = executor.source.documents.plan_sha256, executor.source.documents.spec_sha256
     executor.read()
-    if before == (executor.documents.plan_sha256, executor.documents.spec_sha256):
+    if before == (executor.source.documents.plan_sha256, executor.source.documents.spec_sha256):
         return False
     _show_remarks(executor, screen=screen)
     _explain_changes(executor, screen=screen)
     return True
 
 
-def _is_blocked_by_changes(executor: Executor, word: str, *, screen: Screen) -> bool:
+def _is_blocked_by_changes(executor: Run[PlanSteps], word: str, *, screen: Screen) -> bool:
     changes = Intervention(executor).list_blocking_changes(anew=word == "retry")
     if not changes:
         return False
@@ -392,7 +399,7 @@ def _is_blocked_by_changes(executor: Executor, word: str, *, screen: Screen) -> 
     return True
 
 
-def _carry_out(word: str, number: int | None, *, executor: Executor) -> None:
+def _carry_out(word: str, number: int | None, *, executor: Run[PlanSteps]) -> None:
     with executor.running():
         if number is None and word in TAKE_A_STEP:
             number = _choose_step(executor)
@@ -410,7 +417,7 @@ def _carry_out(word: str, number: int | None, *, executor: Executor) -> None:
             executor.run_step(step)
 
 
-def _choose_step(executor: Executor) -> int:
+def _choose_step(executor: Run[PlanSteps]) -> int:
     """Return the step that a word without a number means: failed, next, pending, stale or skipped, in this order."""
     numbers, step = executor.state.numbers, executor.find_next_step()
     following = (step.number,) if step is not None else ()

@@ -19,8 +19,9 @@ from cdd_agent.repl import dialogs
 from cdd_agent.repl.render import format_cost
 from cdd_agent.repl.screen import Screen
 from cdd_agent.repl.terminal import KEYBOARD, PromptStatus
-from cdd_agent.runs.plan_steps import Executor
+from cdd_agent.runs.plan_steps import PlanSteps
 from cdd_agent.runs.review import Review
+from cdd_agent.runs.run import Run
 from cdd_agent.tickets.ticket import Ticket, find, list_tickets
 from cdd_agent.work.state import Usage
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 RunCommand: TypeAlias = Callable[[Sequence[str]], ExitCode]
 """Carries out a command that the command line has too."""
-Agent: TypeAlias = Socrates | Planner | Executor | Review
+Agent: TypeAlias = Socrates | Planner | Run[PlanSteps] | Review
 
 AGENT_COMMANDS = {"socrates": "spec", "planner": "plan", "executor": "exec", "review": "review"}
 """Agent -> the command that opens it."""
@@ -153,9 +154,13 @@ class SessionState:
         """Where the user is now."""
         progress = self.progress
         match self.agent:
-            case Executor() as executor:
+            case Run() as executor:
                 step = dialogs.format_current_step(executor)
-                return progress.fill(PromptStatus(agent="exec", ticket=self.slug, step=step, sandbox=executor.sandbox))
+                return progress.fill(
+                    PromptStatus(
+                        agent="exec", ticket=self.slug, step=step, sandbox=executor.context.suite.sandbox.level
+                    )
+                )
             case Planner() | Socrates() as agent:
                 asked = agent.question if isinstance(agent, Socrates) else None
                 question = asked.question if asked is not None else ""
@@ -209,7 +214,7 @@ class SessionState:
 
     def read_again(self) -> None:
         """Let the active agent follow an undo or redo: the Executor reads the state, and a review ends."""
-        if isinstance(self.agent, Executor):
+        if isinstance(self.agent, Run):
             self.agent.read()
         elif isinstance(self.agent, Review):
             self.leave_agent(for_good=True)
@@ -234,7 +239,7 @@ class SessionState:
             new.conversation = new.dialog.drop_thoughts(agent.conversation)
             self._alive[name, slug] = new
         match here:
-            case Executor() as executor:
+            case Run() as executor:
                 self.leave_agent(for_good=True)
                 self.project.follow(executor.ticket.slug)
                 self.agent = self.project.executor(executor.ticket)
@@ -256,4 +261,4 @@ def report_dropped(name: str, slug: str, *, error: UsageError, screen: Screen) -
 
 def agent_name(agent: Agent) -> str:
     """Return ``socrates``, ``planner``, ``executor`` or ``review``."""
-    return {Socrates: "socrates", Planner: "planner", Executor: "executor", Review: "review"}[type(agent)]
+    return {Socrates: "socrates", Planner: "planner", Run: "executor", Review: "review"}[type(agent)]

@@ -1,32 +1,29 @@
-"""GREEN on its own: one work item with a single phase, which the same command begins and continues."""
+"""Tests that already fail as a source of work: one item with a single phase, GREEN."""
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from cdd_agent.clock import Clock
 from cdd_agent.config.settings import GreenSettings
-from cdd_agent.errors import CddError, GateClosed, UsageError, format_count
+from cdd_agent.errors import CddError, UsageError, format_count
 from cdd_agent.events import Notice
 from cdd_agent.evidence.clean_copy import find_layout
 from cdd_agent.git import commits
-from cdd_agent.model.budget import Meter
 from cdd_agent.runs import request as requests
 from cdd_agent.runs.artifact import GreenArtifact, make_artifact
 from cdd_agent.runs.request import GreenRequest, Wanted
-from cdd_agent.tdd.baseline import TargetsLeftOut, name_scope
+from cdd_agent.runs.run import Run, Source
+from cdd_agent.tdd.baseline import name_scope
 from cdd_agent.tdd.briefing import describe_refusal, keep_interruption
-from cdd_agent.tdd.context import Brief, BriefFor, Context, Phase, Policy, WorkItem
-from cdd_agent.tdd.cycle import is_partial
+from cdd_agent.tdd.context import Brief, Context, Phase, Policy, WorkItem
+from cdd_agent.tdd.cycle import Ending, is_partial
 from cdd_agent.tdd.instructions import describe_item
-from cdd_agent.tdd.step import StepRecovery, alone_on
 from cdd_agent.tdd.verdict import is_or_contains
-from cdd_agent.tdd.workflow_run import WorkflowRun
+from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work import state as states
-from cdd_agent.work.state import InterruptedWork, RefusedTry, Status, StepKey
+from cdd_agent.work.state import RunState, Status, StepExecution
 from cdd_agent.work.state_file import load_state
 from cdd_agent.work.wording import format_reason
 from cdd_agent.workspace.files import Workspace
@@ -53,48 +50,12 @@ STYLES = {
 """Setting ``style`` -> instruction."""
 
 
-def adapt_policy(policy: Policy, settings: GreenSettings, *, wanted: Wanted) -> Policy:
-    """Return ``policy`` with the rules of this workflow and its settings."""
-    return replace(
-        policy,
-        max_attempts=settings.max_iterations,
-        budget=replace(policy.budget, max_calls_total=settings.max_tool_calls),
-        if_slow="raise green.test_timeout_s in .cdd/config.yaml, or run only the files of the targets with "
-        "green.full_suite_on_completion: false",
-        gate_runs=() if settings.full_suite_on_completion else wanted.files,
-        targets_first=settings.run_specific_test_first,
-        tests_after_write=settings.run_after_each_file,
-        has_commands=False,
-        keeps_partial=settings.continue_on_partial_success,
-    )
-
-
 def format_manner(settings: GreenSettings) -> str:
     """Return the instructions on style, docstrings and annotations."""
     docstrings = "Write docstrings" if settings.include_docstrings else "Write no docstrings"
     hints = "Annotate new code with types" if settings.include_type_hints else "Write no type annotations"
     matching = ", in the style of the surrounding code."
     return f"## Manner\n\n- {STYLES[settings.style]}\n- {docstrings}{matching}\n- {hints}{matching}"
-
-
-def make_brief_for(settings: GreenSettings) -> BriefFor:
-    """Return the function that makes the brief."""
-    role = (_PROMPTS / "green.md").read_text(encoding="utf-8")
-
-    def make_brief(item: WorkItem, phase: Phase) -> Brief:
-        return Brief(
-            phase=phase,
-            kind=item.kind,
-            agent="green",
-            role=role,
-            rules=format_manner(settings),
-            work=f"green {item.ticket}",
-            task="Make these tests pass. They define what is required.",
-            requirements=describe_item(item, heading="Tests to pass"),
-            source="tests to pass",
-        )
-
-    return make_brief
 
 
 def _read_text(name: str, workspace: Workspace) -> str | None:
@@ -127,132 +88,130 @@ def _module_name(name: str) -> str:
     return path.parent.name if stem in _NAMED_BY_FOLDER and path.parent.name not in _UNNAMED_FOLDERS else stem
 
 
-class Green:
-    """Makes the tests pass that a user names."""
+class FailingTests:
+    """The tests that a user names, which fail: one work item with a single phase, GREEN."""
 
-    def __init__(
-        self, wanted: Wanted, *, context: Context, clock: Clock, allow_dirty: bool = False, meter: Meter | None = None
-    ) -> None:
-        """Does nothing before ``run``. Without a ``meter``, usage is not limited."""
+    workflow = "green"
+    is_open_ended = False
+
+    def __init__(self, wanted: Wanted, settings: GreenSettings, *, ticket: Ticket, anew: bool = False) -> None:
+        """Read nothing yet. ``anew``: undo an interrupted run first."""
         self.wanted = wanted
-        self.ticket = wanted.find_run(context.project)
-        self.clock = clock
-        self.allows_dirty = allow_dirty
-        """The user's uncommitted changes may stay, out of the commit."""
-        self._refusal: RefusedTry | None = None
-        """Of an earlier run on the same tests."""
-        self._interrupted: InterruptedWork | None = None
-        """The work of its interrupted first attempt."""
-        context = replace(context, commands=wanted.commands)
-        self._run = WorkflowRun("green", self.ticket, context=context, clock=clock, meter=meter)
-        self.context = self._run.context
+        self.ticket = ticket
+        self.commands = wanted.commands
+        self.depends: dict[int, tuple[int, ...]] = {}
+        self.request: GreenRequest | None = None
+        """The request of the run, once it is open."""
+        self._settings = settings
+        self._anew = anew
+        self._extra_files: tuple[str, ...] = ()
 
-    def run(self, *, anew: bool = False) -> GreenArtifact:
-        """Begin, or continue an interrupted run, until the tests pass or the iterations are used up.
-
-        ``anew`` undoes an interrupted run first. Raises, before anything changes, ``UsageError`` if a target does not
-        fail or for uncommitted changes other than tests, and other errors if model, git or tests are missing.
-        """
-        context = self.context
-        with alone_on(self.ticket.folder, context=context):
-            context.workplace.carries = True  # the tests to pass may be uncommitted
-            request = self._resume_interrupted(anew=anew) or self._begin()
-            remarks = list(commits.list_warnings(context.repository))
-            if files := ", ".join(context.policy.gate_runs):
-                remarks.insert(0, f"full_suite_on_completion is false: the gate runs only the tests of {files}.")
-            with self._run.report(remarks):
-                why = self._run_cycle(request)
-        return make_artifact(request, self._run.state.execution(_STEP), why=why, context=context)
-
-    def _run_cycle(self, request: GreenRequest) -> str | None:
-        step = self._run.state.execution(_STEP)
-        key = StepKey(number=_STEP, title=step.title, text_sha256=step.text_sha256)
-        self._run.start_step(self._run.state, key, is_resumed=step.status == Status.IN_PROGRESS)
-        item = replace(request.make_item(self.ticket.slug), extra_files=self._list_extra_files(request))
-        try:
-            ending = self._run.run_cycle(item)
-        except TargetsLeftOut:
-            step = self._run.state.execution(_STEP)
-            StepRecovery(self.ticket.slug, step, context=self.context).undo_if_underway(why="its tests do not run")
-            raise
-        last = ending.state.execution(_STEP).attempts[-1]
-        why = ending.why
-        if why is None and is_partial(last):  # the run was killed after the commit, before the state knew of the part
-            why = f"GREEN is committed in part; still failing: {'; '.join(map(format_reason, last.reasons))}"
-        with suppress(GateClosed):  # no further step would follow, and the hook's notice has told the user
-            self._run.complete_step(_STEP, error=why)
-        return why
-
-    def _list_extra_files(self, request: GreenRequest) -> tuple[str, ...]:
-        context = self.context
-        if context.policy.edit_format == "tools":
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """The limits of the gate."""
+        if self._settings.full_suite_on_completion:
             return ()
-        tests, is_test = request.test_files, context.suite.conventions.is_test
-        return (*tests, *find_related_code(tests, workspace=context.workspace, is_test=is_test))
+        return (f"full_suite_on_completion is false: the gate runs only the tests of {', '.join(self.wanted.files)}.",)
 
-    def _resume_interrupted(self, *, anew: bool) -> GreenRequest | None:
-        """Return the request of the interrupted run; None if there is none, or if ``anew`` undid it."""
-        context = self.context
-        known = load_state(self.ticket.state_path)
-        if known is not None:
-            self._run.meter.resume(known.usage)
-        if known is None:
-            return None
-        step = known.execution(_STEP)
-        self._refusal = step.refusal
-        if step.status != Status.IN_PROGRESS:
-            return None
-        request = requests.load(self.ticket)
-        if request is not None:
+    def adapt_policy(self, policy: Policy) -> Policy:
+        """Return ``policy`` with the rules of this workflow and its settings."""
+        settings = self._settings
+        return replace(
+            policy,
+            max_attempts=settings.max_iterations,
+            budget=replace(policy.budget, max_calls_total=settings.max_tool_calls),
+            if_slow="raise green.test_timeout_s in .cdd/config.yaml, or run only the files of the targets with "
+            "green.full_suite_on_completion: false",
+            gate_runs=() if settings.full_suite_on_completion else self.wanted.files,
+            targets_first=settings.run_specific_test_first,
+            tests_after_write=settings.run_after_each_file,
+            has_commands=False,
+            carries_changes=True,  # the tests to pass may be uncommitted
+            test_timeout_s=settings.test_timeout_s,
+            keeps_partial=settings.continue_on_partial_success,
+        )
+
+    def read(self, *, now: str) -> RunState:
+        """Return the saved state of the run on these tests, or a new one."""
+        return load_state(self.ticket.state_path) or RunState(ticket_slug=self.ticket.slug, started_at=now)
+
+    def open(self, run: Run[Source]) -> RunState:
+        """Continue an interrupted run, or check that the tests fail, and make a request.
+
+        Raises, before anything changes, ``UsageError`` if a target does not fail or for uncommitted changes other than
+        tests, and other errors if model, git or tests are missing.
+        """
+        context, known = run.context, run.state
+        context.workplace.carries = True
+        step = known.step_executions.get(_STEP)
+        is_interrupted = step is not None and step.status == Status.IN_PROGRESS
+        if is_interrupted and (request := requests.load(self.ticket)) is not None:
+            self.request = request
             self._keep_words(request)
-        recovery = StepRecovery(self.ticket.slug, step, context=context)
-        commits.require_finished(context.repository)
-        if anew:
-            self._refusal = describe_refusal(recovery) or step.refusal
+        if is_interrupted:
+            commits.require_finished(context.repository)
+            known = self._resume(run)
+        recovery = run.make_recovery(_STEP) if step is not None else None
+        if not is_interrupted or self._anew or recovery is None or not recovery.is_underway():
+            known = self._begin(run, known)
+        assert self.request is not None
+        self._extra_files = self._list_extra_files(self.request, context=context)
+        return known
+
+    def _resume(self, run: Run[Source]) -> RunState:
+        """Return the state of the interrupted run, with what it leaves for another try, after ``anew`` undid it."""
+        context, known, recovery = run.context, run.state, run.make_recovery(_STEP)
+        if self._anew:
+            if refusal := describe_refusal(recovery):
+                known = states.record_refusal(known, _STEP, refusal=refusal)
             recovery.undo_if_underway(why="the run is restarted")
-            return None
+            return states.record_interruption(known, _STEP, work=None)
         recovery.require_snapshots()
         known = keep_interruption(known, recovery)
         if not recovery.is_underway():
-            self._interrupted = known.execution(_STEP).interrupted
-            return None
-        if request is None or sorted(request.targets) != sorted(self.wanted.targets):
+            return known
+        if self.request is None or sorted(self.request.targets) != sorted(self.wanted.targets):
             raise UsageError(
                 f"The request of the interrupted run cannot be read: {requests.request_path(self.ticket)}.\n"
                 "Nothing was touched.",
-                hint=f"restart the run: {self.wanted.commands.restart}",
+                hint=f"restart the run: {self.commands.restart}",
             )
-        done = format_count(len(step.attempts), "iteration")
+        done = format_count(len(recovery.step.attempts), "iteration")
         context.emit(Notice(text=f"Continuing the interrupted run after {done}."))
-        request = replace(request, goal=self.wanted.goal, criteria=self.wanted.criteria)
-        requests.save(self.ticket, request)
-        self._run.save(known)
-        return request
+        self.request = replace(self.request, goal=self.wanted.goal, criteria=self.wanted.criteria)
+        requests.save(self.ticket, self.request)
+        run.save(known)
+        return known
 
     def _keep_words(self, request: GreenRequest) -> None:
         """Take the purpose of an interrupted run, unless the user has now given another one."""
         if not (self.wanted.goal or self.wanted.criteria):
             self.wanted = replace(self.wanted, goal=request.goal, criteria=request.criteria)
 
-    def _begin(self) -> GreenRequest:
-        context, repository = self.context, self.context.repository
-        commits.require_undisturbed(repository, () if self.allows_dirty else tuple(self._list_blocking_changes()))
+    def _begin(self, run: Run[Source], known: RunState) -> RunState:
+        """Make a request, and return a new state, with the refusal and the interrupted work of the ``known`` one."""
+        context, repository = run.context, run.context.repository
+        run.require_clean(allow_dirty=run.allows_dirty)
         head = commits.require_base(repository)
-        self._run.meter.check()
+        run.meter.check()
         tip = context.workplace.begin()
-        request = self.wanted.make_request(self._run_before(), now=self.clock.now(), head=head)
-        requests.save(self.ticket, request)
-        key = StepKey(number=_STEP, title=request.title, text_sha256="")
-        fresh = replace(self._run.state, step_executions=states.pending_steps((key,)))
-        if self._refusal is not None:
-            fresh = states.record_refusal(fresh, _STEP, refusal=self._refusal)
-        self._run.resume(states.record_interruption(fresh, _STEP, work=self._interrupted))
+        self.request = self.wanted.make_request(self._run_before(context), now=run.clock.now(), head=head)
+        requests.save(self.ticket, self.request)
+        key = self._make_item(self.request).key
+        fresh = RunState(
+            ticket_slug=self.ticket.slug, started_at=run.clock.now(), step_executions=states.pending_steps((key,))
+        )
+        if before := known.step_executions.get(_STEP):
+            step = replace(fresh.execution(_STEP), refusal=before.refusal)
+            if before.status == Status.IN_PROGRESS:
+                step = replace(step, interrupted=before.interrupted)
+            fresh = states.replace_step(fresh, step)
         context.workplace.prepared = tip
-        return request
+        return fresh
 
-    def _run_before(self) -> SuiteReport:
+    def _run_before(self, context: Context) -> SuiteReport:
         """Return the report of the tests as they are. It is the cycle's baseline, if it contains the targets."""
-        context, targets = self.context, self.wanted.targets
+        targets = self.wanted.targets
         kept = context.reports / "targets.json"
         scope = name_scope(context.policy.gate_runs)
         run = context.run_for_gate(f"{scope} before the work", keep=kept)
@@ -268,11 +227,63 @@ class Green:
             raise UsageError(f"The tests cannot be found: {seen.problem}.", hint="name test files, or tests in them")
         return context.require_report(seen)
 
-    def _list_blocking_changes(self) -> Iterator[str]:
-        # Uncommitted tests do not block: GREEN takes them along, locked, and leaves them uncommitted.
-        context = self.context
+    def _list_extra_files(self, request: GreenRequest, *, context: Context) -> tuple[str, ...]:
+        if context.policy.edit_format == "tools":
+            return ()
+        tests, is_test = request.test_files, context.suite.conventions.is_test
+        return (*tests, *find_related_code(tests, workspace=context.workspace, is_test=is_test))
+
+    def list_changes(self, context: Context) -> tuple[str, ...]:
+        """Return the user's uncommitted files that are no tests: GREEN takes tests along, and does not commit them."""
         layout = find_layout(context.workplace.tree, context.suite)
         tests = {context.to_repository_path(file) for file in self.wanted.files}
-        for path in commits.list_own_uncommitted(context.repository, project=context.project):
-            if path not in tests and not layout.is_test(path):
-                yield path
+        changed = commits.list_own_uncommitted(context.repository, project=context.project)
+        return tuple(path for path in changed if path not in tests and not layout.is_test(path))
+
+    def next(self, state: RunState) -> WorkItem | None:
+        """Return the only item, until its step has ended."""
+        has_ended = state.execution(_STEP).status in (Status.COMPLETED, Status.FAILED)
+        return None if has_ended else self.find(state, _STEP)
+
+    def find(self, state: RunState, number: int) -> WorkItem | None:
+        """Return the only item, once the run is open."""
+        return None if self.request is None else self._make_item(self.request)
+
+    def _make_item(self, request: GreenRequest) -> WorkItem:
+        return replace(request.make_item(self.ticket.slug), extra_files=self._extra_files)
+
+    def start(self, state: RunState, number: int, *, context: Context) -> RunState:
+        """Return ``state``: everything is prepared once the run is open."""
+        return state
+
+    def brief(self, item: WorkItem, phase: Phase, *, context: Context) -> Brief:
+        """Return the brief."""
+        return Brief(
+            phase=phase,
+            kind=item.kind,
+            agent="green",
+            role=(_PROMPTS / "green.md").read_text(encoding="utf-8"),
+            rules=format_manner(self._settings),
+            work=f"green {item.ticket}",
+            task="Make these tests pass. They define what is required.",
+            requirements=describe_item(item, heading="Tests to pass"),
+            source="tests to pass",
+        )
+
+    def accept(self, state: RunState, ending: Ending, *, now: str) -> RunState:
+        """End the run: completed if all targets pass."""
+        last, why = state.execution(_STEP).attempts[-1], ending.why
+        if why is None and is_partial(last):  # the run was killed after the commit, before the state knew of the part
+            why = f"GREEN is committed in part; still failing: {'; '.join(map(format_reason, last.reasons))}"
+        status = Status.COMPLETED if why is None else Status.FAILED
+        return states.end_step(state, _STEP, status=status, now=now, error=why)
+
+    def describe_end(self, step: StepExecution, *, context: Context) -> tuple[str, ...]:
+        """Return nothing: the artifact says everything."""
+        return ()
+
+    def make_artifact(self, run: Run[Source]) -> GreenArtifact:
+        """Return the artifact of a run that has ended."""
+        assert self.request is not None
+        step = run.state.execution(_STEP)
+        return make_artifact(self.request, step, why=step.error, context=run.context)

@@ -148,11 +148,6 @@ def list_completed(state: RunState) -> tuple[StepExecution, ...]:
     return tuple(step for step in done if "red" in step.commits)
 
 
-def is_dropped(step: StepExecution) -> bool:
-    """Return whether the test of a cycle passed at once and was removed."""
-    return any(attempt.finding == RedVerdict.DROPPED for attempt in step.attempts)
-
-
 def _runs_folder(root: Path) -> Path:
     return find_records(root).folder / "tdd"
 

@@ -1,45 +1,40 @@
-"""The orchestrator: one cycle for each test of a list, until the list, the list agent and the cycles agree on the end.
+"""The tests of a list as a source of work: one cycle each, until the list and the list agent agree on the end.
 
-A run continues from its own state. If HEAD is somewhere else, it continues from the handoff notes. The functions from
-``make_brief_for`` on make the work items and briefs of the four agents: list, tester, implementer and refactorer.
+A cycle has two items: PLAN, which chooses the test, and the test. A run continues from its own state. If HEAD is
+somewhere else, it continues from the handoff notes. The four agents are list, tester, implementer and refactorer.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from cdd_agent.clock import Clock
 from cdd_agent.errors import GateClosed, UsageError
-from cdd_agent.events import Notice, StepFinished, StepStarted
+from cdd_agent.events import Notice
 from cdd_agent.git import commits
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.runner import GitRefused
-from cdd_agent.hooks import HookReply, HookStream
-from cdd_agent.model.budget import Meter
 from cdd_agent.runs import test_list
 from cdd_agent.runs.feature import (
     BEGIN,
     RESUME,
     Feature,
-    is_dropped,
     list_completed,
     load_feature_state,
     read_history,
     rebuild_state,
 )
+from cdd_agent.runs.run import Run, Source, is_dropped
 from cdd_agent.runs.test_list import ListEntry, ListFacts
 from cdd_agent.storage import read_ordinary
-from cdd_agent.tdd.briefing import keep_interruption
-from cdd_agent.tdd.context import Brief, BriefFor, Context, Phase, Policy, Progress, ResumeCommands, WorkItem
+from cdd_agent.tdd.context import Brief, Context, Phase, Policy, Progress, ResumeCommands, WorkItem
+from cdd_agent.tdd.cycle import Ending
 from cdd_agent.tdd.instructions import describe_item, format_bullets
-from cdd_agent.tdd.step import StepRecovery, alone_on, landed_head
+from cdd_agent.tdd.step import StepRecovery, landed_head
 from cdd_agent.tdd.verdict import RedVerdict
-from cdd_agent.tdd.workflow_run import WorkflowRun, read_number
 from cdd_agent.untrusted.text import format_line
 from cdd_agent.work import state as states
-from cdd_agent.work.handoff import CurrentTest, phase_name
-from cdd_agent.work.state import RunState, Status, StepExecution, StepKey
+from cdd_agent.work.handoff import CurrentTest
+from cdd_agent.work.state import RunState, Status, StepExecution
 from cdd_agent.workspace.files import Workspace
 from pytest_tdd_agent.report import Reason
 
@@ -61,20 +56,6 @@ _TASKS: dict[Phase, tuple[str, str]] = {
 """Phase -> agent and task."""
 
 
-def adapt_policy(policy: Policy) -> Policy:
-    """Return ``policy`` with the rules of this workflow."""
-    return replace(
-        policy,
-        edit_format="tools",
-        max_identical_failures=2,
-        is_strict=True,
-        keeps_landed=True,
-        single_test=True,
-        accepts_covered=True,
-        allows_empty_commits=True,
-    )
-
-
 def find_state(feature: Feature, *, context: Context, now: str) -> RunState:
     """Return the state to continue from, or that of a new run; the phase that failed last gets new attempts.
 
@@ -85,13 +66,9 @@ def find_state(feature: Feature, *, context: Context, now: str) -> RunState:
         state = _find_state_in_notes(state, feature=feature, context=context, now=now)
     if state is not None and state.status == Status.COMPLETED:
         raise UsageError(f"{feature.slug} is complete.", hint=f"begin another: {BEGIN}")
-    return replace(
-        _reset_failed_phase(state) if state is not None else RunState(ticket_slug=feature.slug, started_at=now),
-        status=Status.IN_PROGRESS,
-        completed_at=None,
-        sandbox=context.suite.sandbox.level,
-        model=context.model.name,
-    )
+    if state is None:
+        return RunState(ticket_slug=feature.slug, started_at=now)
+    return replace(_reset_failed_phase(state), status=Status.IN_PROGRESS, completed_at=None)
 
 
 def _has_moved_away(state: RunState, *, feature: Feature, context: Context) -> bool:
@@ -141,79 +118,61 @@ def _last_cycle(state: RunState) -> StepExecution:
     return state.execution(max(state.step_executions))
 
 
-class Orchestrator:
-    """Runs the cycles of one feature."""
+class ListedTests:
+    """The tests of a list, one at a time, until the list agent finds that all of them are done."""
 
-    def __init__(
-        self,
-        feature: Feature,
-        *,
-        context: Context,
-        clock: Clock,
-        meter: Meter | None = None,
-        allow_dirty: bool = False,
-        is_attended: bool = False,
-    ) -> None:
-        """Does nothing before ``run``. ``is_attended``: a person can continue after a failed phase."""
+    workflow = "tdd"
+    is_open_ended = True
+    commands = COMMANDS
+    remarks: tuple[str, ...] = ()
+
+    def __init__(self, feature: Feature, *, repository: Repository, project: Path) -> None:
+        """Read nothing yet. ``project`` is the folder of the user's project."""
         self.feature = feature
-        self.clock = clock
-        self.allows_dirty = allow_dirty
-        """The user's uncommitted changes may stay, out of every commit."""
-        self._is_attended = is_attended
-        hooks = HookStream(context.hooks, {"TaskCompletion": self._report_end})
-        context = replace(context, commands=COMMANDS, hooks=hooks)
-        self._run = WorkflowRun("tdd", feature.ticket, context=context, clock=clock, meter=meter)
-        self.context = self._run.context
+        self.ticket = feature.ticket
+        self.depends: dict[int, tuple[int, ...]] = {}
+        self._repository = repository
+        self._project = project
 
-    @property
-    def _state(self) -> RunState:
-        return self._run.state
+    def adapt_policy(self, policy: Policy) -> Policy:
+        """Return ``policy`` with the rules of this workflow."""
+        return replace(
+            policy,
+            edit_format="tools",
+            max_identical_failures=2,
+            is_strict=True,
+            keeps_landed=True,
+            single_test=True,
+            accepts_covered=True,
+            allows_empty_commits=True,
+        )
 
-    def run(self, guidance: str = "") -> RunState:
-        """Begin, or continue after the landed phases, until the feature is complete.
+    def read(self, *, now: str) -> RunState:
+        """Return the saved state, or a new one."""
+        return load_feature_state(self.feature) or RunState(ticket_slug=self.feature.slug, started_at=now)
 
-        The attempts of the cycle that comes first begin with ``guidance``, the user's words.
-        Raises ``GateClosed`` if a phase fails, or if all tests were dropped.
+    def open(self, run: Run[Source]) -> RunState:
+        """Save the request of a new run, and return the state to continue from; see ``find_state``.
+
+        Raises ``UsageError`` for uncommitted changes that are not allowed, or if the list cannot be saved.
         """
-        with self._running():
-            while self._state.status != Status.COMPLETED:
-                self._run_cycle(guidance)
-                guidance = ""
-        cycles = list_completed(self._state)
-        if cycles and all(map(is_dropped, cycles)):
-            raise GateClosed(
-                f"{self.feature.slug} has built nothing: each of its tests passed at once and was dropped.",
-                hint="describe behavior that does not exist yet, or edit test-list.md and begin again",
-            )
-        return self._state
+        run.meter.check()
+        commits.require_finished(self._repository)
+        commits.require_base(self._repository)
+        if not self.feature.request_path.exists():
+            require_list(self._project)
+            run.require_clean(allow_dirty=run.allows_dirty)
+        self.feature.save()
+        return find_state(self.feature, context=run.context, now=run.clock.now())
 
-    @contextmanager
-    def _running(self) -> Iterator[None]:
-        context, repository = self.context, self.context.repository
-        with alone_on(self.feature.folder, context=context):
-            self._run.meter.check()
-            commits.require_finished(repository)
-            commits.require_base(repository)
-            if not self.feature.request_path.exists():
-                self._require_undisturbed()
-            self.feature.save()
-            self._run.resume(find_state(self.feature, context=context, now=self.clock.now()))
-            with self._run.report(commits.list_warnings(repository), is_open_ended=True):
-                yield
-
-    def _run_cycle(self, guidance: str) -> None:
-        """Run the cycle in progress, or a new one; if PLAN finds no open test, the run is complete."""
-        step = self._start_cycle(guidance)
-        number = step.step_number
-        self.context.workplace.carries = self.allows_dirty
-        recovery = StepRecovery(self.feature.slug, step, context=self.context)
-        if recovery.has_begun():
-            if (state := keep_interruption(self._state, recovery)) is not self._state:
-                self._run.save(state)
-                recovery = StepRecovery(self.feature.slug, state.execution(number), context=self.context)
-            recovery.restore()
-        at_once = ("open", RedVerdict.ALREADY_GREEN)
-        cycles = list_completed(self._state)
+    def next(self, state: RunState) -> WorkItem | None:
+        """Return PLAN, which chooses a test, or the item of the test that it has chosen; None once all are done."""
+        if state.status == Status.COMPLETED:
+            return None
+        in_progress = state.numbers(Status.IN_PROGRESS)
+        number = in_progress[-1] if in_progress else max(state.step_executions, default=0) + 1
+        step = state.step_executions.get(number)
+        at_once, cycles = ("open", RedVerdict.ALREADY_GREEN), list_completed(state)
         done = {
             each.title: any((attempt.verdict, attempt.finding) == at_once for attempt in each.attempts)
             for each in cycles
@@ -221,97 +180,48 @@ class Orchestrator:
         }
         dropped = [each.title for each in cycles if is_dropped(each)]
         plan_item = make_plan_item(self.feature, number, done=done, dropped=dropped)
-        if "plan" not in step.commits:
-            self._carry_out(plan_item)
-        step = self._state.execution(number)
-        answers = [each.answer for each in step.attempts if each.phase == "plan" and each.verdict == "open"]
-        answer = (answers[-1] if answers else None) or test_list.format_answer(None)
-        chosen = read_choice(answer, self.context.workspace)
-        if chosen is None:
-            with suppress(GateClosed):  # no further cycle would follow, and the hook's notice has told the user
-                self._run.complete_step(number)
-            self._run.save(states.finish(self._state, now=self.clock.now()))
-            return
+        if step is None or "plan" not in step.commits:
+            return plan_item
+        chosen = read_choice(_find_answer(step), Workspace(self._project))
+        if chosen is None:  # killed before the end was saved
+            return plan_item
         # After a rollback, the run tree has the later list until the cycle begins.
-        entries = read_committed_list(self.context.repository, self.context.project)
+        entries = read_committed_list(self._repository, self._project)
         item = make_test_item(plan_item, chosen, feature=self.feature, entries=entries)
-        self.context.emit(StepStarted(number=number, total=max(len(entries), number), title=item.title))
-        self._run.save(states.replace_step(self._state, replace(step, title=item.title)))
-        self._carry_out(item)
-        self._run.complete_step(number)
+        return replace(item, total=max(len(entries), number))
 
-    def _report_end(self, fields: Mapping[str, object], _: HookReply) -> None:
-        """Report a cycle whose end is saved, unless PLAN has found no test for it."""
-        step = self._state.execution(read_number(fields))
-        if step.title != _UNCHOSEN_TITLE:
-            status = "dropped" if is_dropped(step) else step.status
-            self.context.emit(StepFinished(number=step.step_number, status=status, error=None))
+    def find(self, state: RunState, number: int) -> WorkItem | None:
+        """Return the item of the cycle in progress: the others depend on it."""
+        item = self.next(state)
+        return item if item is not None and item.number == number else None
 
-    def _start_cycle(self, guidance: str) -> StepExecution:
-        """Start a cycle, or resume the one in progress, with further guidance of the user."""
-        state = self._state
-        in_progress = state.numbers(Status.IN_PROGRESS)
-        if in_progress:
-            number = in_progress[-1]
-            state = states.add_guidance(state, number, words=guidance)
-            self._run.save(state)
-            step = state.execution(number)
-            key = StepKey(number=number, title=step.title, text_sha256=step.text_sha256)
-        else:
-            self._require_undisturbed()
-            number = max(state.step_executions, default=0) + 1
-            key = StepKey(number=number, title=_UNCHOSEN_TITLE, text_sha256="")
-            state = replace(state, step_executions={**state.step_executions, **states.pending_steps((key,))})
-            state = states.add_guidance(state, number, words=guidance)
-        self._run.start_step(state, key, is_resumed=bool(in_progress))
-        return self._state.execution(number)
+    def list_changes(self, context: Context) -> tuple[str, ...]:
+        """Return the user's uncommitted changes in the project."""
+        return commits.list_own_uncommitted(self._repository, project=self._project)
 
-    def _require_undisturbed(self) -> None:
-        """Raise ``UsageError`` for uncommitted changes that are not allowed, or if the list cannot be saved."""
-        require_list(self.context.project)
-        repository = self.context.repository
-        changes = commits.list_own_uncommitted(repository, project=self.context.project)
-        commits.require_undisturbed(repository, () if self.allows_dirty else changes)
+    def start(self, state: RunState, number: int, *, context: Context) -> RunState:
+        """Return ``state``; raise ``UsageError`` if the list cannot be saved."""
+        require_list(self._project)
+        return state
 
-    def _carry_out(self, item: WorkItem) -> None:
-        """Run the phases of ``item``; raises ``GateClosed`` if one fails."""
-        ending = self._run.run_cycle(item)
-        self._run.state = ending.state
-        if ending.how not in ("failed", "blocked"):
-            return
-        step = ending.state.execution(item.number)
-        why = ending.why or ending.how
-        self._run.save(states.replace_step(self._state, replace(step, error=why)))
-        if not self._is_attended:
-            self._run.save(replace(self._state, status=Status.FAILED, completed_at=self.clock.now()))
-        word = "paused" if self._is_attended else "aborted"
-        title = f" ({step.title})" if step.title != _UNCHOSEN_TITLE else ""
-        self.context.emit(StepFinished(number=item.number, status=word, error=why))
-        raise GateClosed(
-            f"The run {self.feature.slug} is {word} in cycle {item.number}{title}: {why}\n"
-            f"The changes of {phase_name(step.phase or item.phases[0])} were rolled back; the earlier phases stay.",
-            hint=f"fix the cause, commit that, and continue with: {RESUME}; or go back with {_GO_BACK}",
-        )
+    def brief(self, item: WorkItem, phase: Phase, *, context: Context) -> Brief:
+        """Return the brief for one of the four agents."""
+        workspace, repository = context.workspace, context.workplace.tree
 
+        def judge(answer: str) -> tuple[Reason, ...]:
+            facts = ListFacts(
+                before=read_committed_list(repository, workspace.root),
+                now=read_list(workspace),
+                completed=item.progress.completed if item.progress else (),
+                dropped=item.progress.dropped if item.progress else (),
+                resolve_path=workspace.resolve,
+                read_text=lambda path: _read_text(workspace, path),
+            )
+            return test_list.find_objections(answer, facts)
 
-def make_brief_for(repository: Repository, workspace: Workspace) -> BriefFor:
-    """Return the function that makes the brief for a phase of a cycle."""
+        def finalize(item: WorkItem, answer: str) -> WorkItem:
+            return finalize_plan_item(item, read_choice(answer, workspace), entries=read_list(workspace))
 
-    def judge(item: WorkItem, answer: str) -> tuple[Reason, ...]:
-        facts = ListFacts(
-            before=read_committed_list(repository, workspace.root),
-            now=read_list(workspace),
-            completed=item.progress.completed if item.progress else (),
-            dropped=item.progress.dropped if item.progress else (),
-            resolve_path=workspace.resolve,
-            read_text=lambda path: _read_text(workspace, path),
-        )
-        return test_list.find_objections(answer, facts)
-
-    def finalize(item: WorkItem, answer: str) -> WorkItem:
-        return finalize_plan_item(item, read_choice(answer, workspace), entries=read_list(workspace))
-
-    def make_brief(item: WorkItem, phase: Phase) -> Brief:
         agent, task = _TASKS[phase]
         role, _, rules = (_PROMPTS / f"{agent}.md").read_text(encoding="utf-8").partition(_PLAN_HEADING)
         if phase == "plan":
@@ -330,11 +240,40 @@ def make_brief_for(repository: Repository, workspace: Workspace) -> BriefFor:
             task=task,
             requirements=requirements,
             source="test-list.md",
-            judge=(lambda answer: judge(item, answer)) if phase == "plan" else None,
+            judge=judge if phase == "plan" else None,
             finalize_item=finalize if phase == "plan" else None,
         )
 
-    return make_brief
+    def accept(self, state: RunState, ending: Ending, *, now: str) -> RunState:
+        """End the cycle after its test, and the run if PLAN has chosen none; a failed phase can be continued."""
+        step = states.require_current(state)
+        if ending.how in ("failed", "blocked"):
+            return states.replace_step(state, replace(step, error=ending.why or ending.how))
+        has_test = "red" in step.commits
+        if not has_test and test_list.read_answer(_find_answer(step)) is not None:
+            return state
+        state = states.end_step(state, step.step_number, status=Status.COMPLETED, now=now)
+        return state if has_test else states.finish(state, now=now)
+
+    def describe_end(self, step: StepExecution, *, context: Context) -> tuple[str, ...]:
+        """Return nothing: the list says what is left."""
+        return ()
+
+
+def _find_answer(step: StepExecution) -> str:
+    """Return PLAN's accepted answer."""
+    answers = [each.answer for each in step.attempts if each.phase == "plan" and each.verdict == "open"]
+    return (answers[-1] if answers else None) or test_list.format_answer(None)
+
+
+def require_built(state: RunState) -> None:
+    """Raise ``GateClosed`` if all tests of a run were dropped."""
+    cycles = list_completed(state)
+    if cycles and all(map(is_dropped, cycles)):
+        raise GateClosed(
+            f"{state.ticket_slug} has built nothing: each of its tests passed at once and was dropped.",
+            hint="describe behavior that does not exist yet, or edit test-list.md and begin again",
+        )
 
 
 def make_plan_item(feature: Feature, number: int, *, done: Mapping[str, bool], dropped: Sequence[str] = ()) -> WorkItem:
@@ -348,7 +287,7 @@ def make_plan_item(feature: Feature, number: int, *, done: Mapping[str, bool], d
         ticket=feature.slug,
         number=number,
         number_key="Cycle",
-        title="choose the next test",
+        title=_UNCHOSEN_TITLE,
         goal=f"# The request\n\n{feature.text}\n\n# Completed\n\n{listed}",
         kind="bug" if feature.is_fix else "feature",
         phases=("plan",),

@@ -25,13 +25,12 @@ from cdd_agent.git.push import Push, find_push
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.git.run_tree import RunTrees
 from cdd_agent.review import Comments, LeftFork, count_lines, describe_size, diff_commits, resolve_recorded
-from cdd_agent.runs.plan_steps import Executor, make_work_item, step_key
+from cdd_agent.runs.run import Run, Source
 from cdd_agent.storage import read_ordinary
 from cdd_agent.tdd import verdict
-from cdd_agent.tdd.context import Context, summarize_evidence
+from cdd_agent.tdd.context import Context, WorkItem, summarize_evidence
 from cdd_agent.tdd.examination import load_examples
 from cdd_agent.tdd.step import StepRecovery, alone_on
-from cdd_agent.tickets.plan import Step
 from cdd_agent.tickets.ticket import Ticket, list_tickets
 from cdd_agent.work import state as states
 from cdd_agent.work.finding import Finding
@@ -422,23 +421,23 @@ DEFAULT_MESSAGE = "chore: changes made by hand"
 
 
 class Intervention:
-    """The user's actions between the steps of an Executor."""
+    """The user's actions between the steps of a run."""
 
-    def __init__(self, executor: Executor) -> None:
+    def __init__(self, run: Run[Source]) -> None:
         """Changes nothing."""
-        self._executor = executor
-        self._context = executor.context
+        self._run = run
+        self._context = run.context
 
     def list_blocking_changes(self, *, anew: bool) -> tuple[str, ...]:
         """Return the user's uncommitted changes if they prevent the next step.
 
         ``anew``: a step will be restarted. A step that resumes is not refused: its own files are among the changes.
         """
-        executor = self._executor
-        may_stay = executor.allows_dirty or executor.keeps_changes or executor.leaves_changes
+        run = self._run
+        may_stay = run.allows_dirty or run.keeps_changes or run.leaves_changes
         if may_stay or self._find_underway() is not None:
             return ()
-        return executor.files.list_user_changes() if anew or executor.find_next_step() is not None else ()
+        return run.source.list_changes(run.context) if anew or run.find_next_step() is not None else ()
 
     def commit_changes(self, message: str = "") -> None:
         """Commit the user's changes and nothing else, as the user; the user's hooks run.
@@ -446,10 +445,10 @@ class Intervention:
         Raises ``UsageError`` if there are none, or if a file has staged and unstaged changes; ``GateClosed`` if a hook
         refuses the commit.
         """
-        executor, repository = self._executor, self._context.repository
-        with alone_on(executor.ticket.folder, context=self._context):
+        run, repository = self._run, self._context.repository
+        with alone_on(run.ticket.folder, context=self._context):
             require_finished(repository)
-            paths = _choose_paths(repository, executor.files.list_user_changes())
+            paths = _choose_paths(repository, run.source.list_changes(run.context))
             require_identity(repository)
             subject = message.strip() or DEFAULT_MESSAGE
             try:
@@ -462,46 +461,45 @@ class Intervention:
     def keep_changes(self) -> None:
         """Let the next steps take the user's changes along, which are never committed."""
         self._require_changes("keep")
-        self._executor.keeps_changes, self._executor.leaves_changes = True, False
+        self._run.keeps_changes, self._run.leaves_changes = True, False
 
     def leave_changes(self) -> None:
         """Let the next steps run without the user's changes."""
         self._require_changes("leave out")
-        self._executor.keeps_changes, self._executor.leaves_changes = False, True
+        self._run.keeps_changes, self._run.leaves_changes = False, True
 
     def _require_changes(self, verb: str) -> None:
-        if not self._executor.files.list_user_changes():
+        if not self._run.source.list_changes(self._context):
             raise UsageError(
                 f"All files are committed, so you cannot {verb} changes.", hint="press Enter to continue with the plan"
             )
 
-    def mark_done(self, step: Step) -> None:
-        """Complete ``step`` if all tests pass on the committed files, else raise ``UsageError`` or ``GateClosed``."""
-        executor, context, number = self._executor, self._context, step.number
-        status = executor.state.execution(number).status
+    def mark_done(self, item: WorkItem) -> None:
+        """Complete a step if all tests pass on the committed files, else raise ``UsageError`` or ``GateClosed``."""
+        run, context, number = self._run, self._context, item.number
+        status = run.state.execution(number).status
         if status in {Status.COMPLETED, Status.IN_PROGRESS}:
             hint = "press Enter to continue with the plan, or type retry to restart a step"
             raise UsageError(f"Step {number} is {status.replace('_', ' ')}.", hint=hint)
-        executor.require_dependencies(step)
-        executor.prepare_repository(allow_dirty=False)
-        now, head = executor.clock.now, context.repository.read_head()
-        state = states.retry_step(executor.documents.record_in(executor.state), number)
-        state = states.start_step(state, step_key(step), now=now(), base_commit=head)
-        context.emit(StepStarted(number=number, total=len(executor.documents.plan.steps), title=step.title))
-        judged, record = self._judge(step, state=state)
+        run.require_dependencies(number)
+        run.require_clean(allow_dirty=False)
+        state = states.retry_step(run.source.start(run.state, number, context=context), number)
+        now, head = run.clock.now, context.repository.read_head()
+        state = states.start_step(state, item.key, now=now(), base_commit=head)
+        context.emit(StepStarted(number=number, total=item.total, title=item.title))
+        judged, record = self._judge(item, state=state)
         if not judged.open:
             codes = ", ".join(dict.fromkeys(reason.code for reason in judged.reasons))
             hint = f"fix and commit it, or let the agent do it: retry {number}"
             raise GateClosed(f"Step {number} is not done: {codes}.", hint=hint)
         state = states.record_attempt(state, number, attempt=record)
         state = states.end_step(state, number, status=Status.COMPLETED, now=now())
-        executor.save(executor.unskip_dependents(state, number))
+        run.save(run.unskip_dependents(state, number))
         context.emit(StepFinished(number=number, status=Status.COMPLETED, error=None))
 
-    def _judge(self, step: Step, *, state: RunState) -> tuple[Verdict, AttemptRecord]:
-        executor, context = self._executor, self._context
-        item = make_work_item(executor.ticket, step, spec=executor.documents.spec)
-        recovery = StepRecovery(executor.ticket.slug, state.execution(step.number), context=context)
+    def _judge(self, item: WorkItem, *, state: RunState) -> tuple[Verdict, AttemptRecord]:
+        context = self._context
+        recovery = StepRecovery(item.ticket, state.execution(item.number), context=context)
         path = recovery.report_path("by-hand")
         context.workplace.carries = False
         context.workplace.begin()
@@ -522,8 +520,8 @@ class Intervention:
         )
 
     def _find_underway(self) -> int | None:
-        begun = self._executor.state.numbers(Status.IN_PROGRESS)
-        return next((number for number in begun if self._executor.make_recovery(number).is_underway()), None)
+        begun = self._run.state.numbers(Status.IN_PROGRESS)
+        return next((number for number in begun if self._run.make_recovery(number).is_underway()), None)
 
 
 def _choose_paths(repository: Repository, changes: tuple[str, ...]) -> tuple[str, ...]:

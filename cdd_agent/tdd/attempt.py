@@ -214,7 +214,7 @@ class Attempt:
         context.store.place = f"attempt {self.number} at {self.phase.upper()} of {self.item.ticket} {self._unit}"
         context.emit(AttemptStarted(phase=self.phase, number=self.number, limit=limit, is_again=is_again))
         hide = self._known.hide_in  # read now: the agent may change the files
-        brief = context.brief(self.item, self.phase)
+        brief = context.brief(self.item, self.phase, context=context)
         if not (self.earlier or is_continued):
             self._brought = context.bring_ahead(self.item.number, self.phase, context=context)
         run = self._brought.run if self._brought is not None else self._run_agent(brief, is_anew=is_anew)
@@ -536,7 +536,6 @@ class Attempt:
         # Imports of the model's own tests count only where no plan names the files of a step.
         start = context.snapshots.find(self.step.checkpoint) if item.named and self.step.checkpoint else None
         users = objects.list_files((start or self.baseline.snapshot).commit)
-        commands = context.resume_commands(item.ticket, self.step)
         tracked = objects.list_files(self.baseline.tip)
         return FileKinds(
             tracked=tracked,
@@ -547,7 +546,7 @@ class Attempt:
             layout=layout,
             users={path: entry.id for path, entry in users.items() if entry.mode.startswith("100")},
             read=lambda found: objects.require(found).text,
-            allow=commands.restart if item.named else commands.resume,
+            allow=context.restart_command(self.step) if item.named else context.commands.resume,
         )
 
     def _describe_failures(self) -> tuple[str, tuple[str, ...]]:

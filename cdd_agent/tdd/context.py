@@ -37,7 +37,7 @@ from cdd_agent.work import state
 from cdd_agent.work.finding import Finding
 from cdd_agent.work.handoff import NumberKey
 from cdd_agent.work.records import Records
-from cdd_agent.work.state import StepExecution
+from cdd_agent.work.state import StepExecution, StepKey
 from cdd_agent.work.wording import explain
 from cdd_agent.workspace.files import Workspace
 from cdd_agent.workspace.memory import NO_MEMORY, Memory
@@ -104,6 +104,15 @@ class WorkItem:
     closes: str = ""
     """The spec of a ticket that this item completes, from the top of the work tree: the commit that completes its code
     sets it to done."""
+    text_sha256: str = ""
+    """The digest of the text that it was made from; empty if no text can change."""
+    total: int = 0
+    """How many steps the run has, as far as is known; 0: the item is not announced as a step of a run."""
+
+    @property
+    def key(self) -> StepKey:
+        """The key by which the state finds the step of the item."""
+        return StepKey(number=self.number, title=self.title, text_sha256=self.text_sha256)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +157,10 @@ class Policy:
     """The most tokens of the step's files in the first request of an attempt."""
     continues_interrupted: bool = True
     """An attempt begins with the files of one that was interrupted; without, it begins anew."""
+    carries_changes: bool = False
+    """The files begin with the user's uncommitted changes, which stay out of every commit."""
+    test_timeout_s: float | None = None
+    """Of one run of tests; None: that of the project's settings."""
     keeps_partial: bool = False
     """Commit a failed GREEN that fixes some of the item's tests and breaks none."""
 
@@ -191,7 +204,11 @@ class Brief:
     """Completes the item with the accepted answer."""
 
 
-BriefFor: TypeAlias = Callable[[WorkItem, Phase], Brief]
+class BriefFor(Protocol):
+    """Makes the instructions to the model."""
+
+    def __call__(self, item: WorkItem, phase: Phase, *, context: "Context") -> Brief:
+        """Return the brief for a phase of an item."""
 
 
 def phases_of(kind: Kind, *, refactor: bool) -> tuple[Phase, ...]:
@@ -222,7 +239,7 @@ class ResumeCommands:
 
     resume: str
     restart: str
-    """Undoes the unfinished work first."""
+    """Undoes the unfinished work first; ``{step}`` stands for the number of the step."""
     unit: str
     """The word for a work item: ``step``, ``cycle``, or ``run`` if there is only one."""
 
@@ -361,6 +378,8 @@ class Context:
     model: Model
     policy: Policy
     brief: BriefFor
+    commands: ResumeCommands
+    """The commands that continue the run."""
     project: Path
     """The folder of the project, with its tickets: the user's, or that of a fork."""
     records: Records
@@ -380,8 +399,6 @@ class Context:
     """Saves the user's files before a phase, and returns trailers for its commit; ``CddError`` stops the phase."""
     hooks: Hooks = NO_HOOKS
     """Commands of the user that get events of the run."""
-    commands: ResumeCommands | None = None
-    """None: those of ``cdd exec``."""
     bring_ahead: "BringAhead" = lambda *_, **__: None
     """Brings in the changes for a phase of a step that were worked out ahead; None: there are none that fit."""
     store: ReportStore = field(default_factory=ReportStore)
@@ -406,15 +423,13 @@ class Context:
         """The file that says which tests enter which files."""
         return find_impact(self.project)
 
-    def resume_commands(self, ticket: str, step: StepExecution) -> ResumeCommands:
-        """Return the commands that continue an interrupted step."""
-        run = f"cdd exec {ticket}"
-        return self.commands or ResumeCommands(resume=run, restart=f"{run} --retry {step.step_number}", unit="step")
+    def restart_command(self, step: StepExecution) -> str:
+        """Return the command that undoes an unfinished step and begins it again."""
+        return self.commands.restart.replace("{step}", str(step.step_number))
 
     def step_name(self, step: StepExecution) -> str:
         """Return the name of a step for a sentence, such as ``cycle 2``."""
-        unit = self.commands.unit if self.commands else "step"
-        return "the run" if unit == "run" else f"{unit} {step.step_number}"
+        return "the run" if self.commands.unit == "run" else f"{self.commands.unit} {step.step_number}"
 
     def to_repository_path(self, path: str) -> str:
         """Return a project path relative to the work tree, whose root may be above the project."""

@@ -292,7 +292,7 @@ class Cycle:
     def _land_phase(self, attempt: AttemptRecord, baseline: Baseline) -> bool:
         """Commit the phase and return True; return False if a hook of the user refused the commit."""
         item = self._item
-        finalize = self._context.brief(item, attempt.phase).finalize_item
+        finalize = self._context.brief(item, attempt.phase, context=self._context).finalize_item
         if finalize is not None:
             item = finalize(item, attempt.answer or "")
         commit = self._commit(attempt, baseline, item=item)

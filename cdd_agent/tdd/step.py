@@ -210,7 +210,7 @@ class StepRecovery:
         missing = self.refs.find_missing() if self.has_begun() else None
         if missing:
             name = self.context.step_name(self.step)
-            restart = self.context.resume_commands(self.ticket, self.step).restart
+            restart = self.context.restart_command(self.step)
             raise UsageError(
                 f"{name[0].upper()}{name[1:]} is in progress, but its snapshot {missing} is not in this repository.\n"
                 "Nothing was touched.",
@@ -223,7 +223,7 @@ class StepRecovery:
         if found is None:
             raise UsageError(
                 f"The snapshot {attempt.checkpoint} is not in this repository. Nothing was changed.",
-                hint=f"restart: {self.context.resume_commands(self.ticket, self.step).restart}",
+                hint=f"restart: {self.context.restart_command(self.step)}",
             )
         return found
 
@@ -611,7 +611,7 @@ def require_tests(commit: CommitId, tests: Collection[str], *, recovery: StepRec
     find = context.repository.objects.find_entry
     for path in dict.fromkeys(context.to_repository_path(test.partition("::")[0]) for test in tests):
         if find(committed, path) and not find(commit, path):
-            restart = context.resume_commands(recovery.ticket, recovery.step).restart
+            restart = context.restart_command(recovery.step)
             raise UsageError(
                 f"{path} is no longer on your branch, so no test can check there what the run has changed.\n"
                 "Nothing was changed.",

@@ -414,6 +414,12 @@ def _require(state: RunState, number: int, *allowed: Status, verb: str) -> StepE
     return step
 
 
+def require_current(state: RunState) -> StepExecution:
+    """Return the step that was started last and has not ended."""
+    assert state.current_step is not None
+    return state.execution(state.current_step)
+
+
 def replace_step(state: RunState, step: StepExecution) -> RunState:
     """Return ``state`` with the execution ``step`` in place of the one with its number."""
     return replace(state, step_executions={**state.step_executions, step.step_number: step})

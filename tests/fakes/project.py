@@ -22,10 +22,10 @@ from cdd_agent.git.run_tree import GitExport, RunTrees
 from cdd_agent.git.tree_store import TreeStore
 from cdd_agent.model.budget import Budget
 from cdd_agent.model.conversation import Model, Turn
-from cdd_agent.runs.plan_steps import make_brief_for
+from cdd_agent.runs.plan_steps import make_brief
 from cdd_agent.sandbox.port import ISOLATING_LEVELS, Sandbox
 from cdd_agent.storage import private_folder
-from cdd_agent.tdd.context import Context, Kind, Policy, WorkItem, phases_of
+from cdd_agent.tdd.context import Context, Kind, Policy, ResumeCommands, WorkItem, phases_of
 from cdd_agent.tdd.cycle import Cycle
 from cdd_agent.tdd.workplace import Workplace
 from cdd_agent.testrun.access import SHOWN_PRIVATE, Original
@@ -220,7 +220,8 @@ class Project:
             policy=Policy(
                 max_attempts=max_attempts, budget=Budget(max_turns=4), evidence_timeout_s=0, edit_format=edit_format
             ),
-            brief=make_brief_for(),
+            brief=lambda item, phase, context: make_brief(item, phase),
+            commands=ResumeCommands(resume="cdd exec sale", restart="cdd exec sale --retry {step}", unit="step"),
             project=self.folder,
             records=find_records(self.folder),
             reports=find_records(self.folder).folder / "reports" / "sale",

@@ -25,7 +25,8 @@ from cdd_agent.config.options import Options
 from cdd_agent.errors import ExitCode
 from cdd_agent.events import Emit, Event, Notice, RunFinished
 from cdd_agent.repl import session
-from cdd_agent.runs.plan_steps import Executor
+from cdd_agent.runs.plan_steps import PlanSteps
+from cdd_agent.runs.run import Run
 from cdd_agent.sandbox.warden import supervision
 from cdd_agent.storage import exclusive_lock, write_atomic
 from cdd_agent.tickets.ticket import find
@@ -259,7 +260,7 @@ def test_nothing_is_measured_or_ordered_by_a_clock_that_people_set() -> None:
     assert found <= allowed
 
 
-def executor_of(trial: Trial, *, emit: Emit = lambda _: None, clock: Clock | None = None) -> Executor:
+def executor_of(trial: Trial, *, emit: Emit = lambda _: None, clock: Clock | None = None) -> Run[PlanSteps]:
     """Return what carries out the plan of a trial in this process."""
     options = Options(project=trial.project, replay=trial.folder.parent / "recording.yaml")
     composition = Composition(options, emit=emit, environment=trial.environment)

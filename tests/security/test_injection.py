@@ -27,7 +27,7 @@ from cdd_agent.events import Event, RolledBack, encode
 from cdd_agent.model.budget import Budget
 from cdd_agent.model.conversation import JSON, Conversation, Marks, Request, ToolResult, ToolSpec
 from cdd_agent.repl.render import Renderer
-from cdd_agent.runs.plan_steps import Documents, TicketFiles, make_brief_for, make_work_item
+from cdd_agent.runs.plan_steps import Documents, TicketFiles, make_brief, make_work_item
 from cdd_agent.sandbox.choice import choose
 from cdd_agent.sandbox.port import Access, Sandbox
 from cdd_agent.sandbox.supervised import PlainSandbox
@@ -232,7 +232,7 @@ def test_what_one_agent_writes_is_data_for_the_next(tmp_path: Path) -> None:
     (step,) = documents.plan.steps
     marks = Marks("kvqtzh")
     work = make_work_item(ticket, step, spec=documents.spec)
-    brief = make_brief_for()(work, "red")
+    brief = make_brief(work, "red")
     conversation = Conversation(format_system_prompt(brief, offered=["Read"], marks=marks))
     files = show_files({"a.py": POISON}, words=(), limit=1_000, marks=marks)
     conversation.say(
@@ -318,7 +318,7 @@ def test_no_field_of_a_document_is_told_outside_the_marks(tmp_path: Path) -> Non
         words="CANARY",
     )
     failed = "tests/test_CANARY.py::test_CANARY: assertion: CANARY"
-    brief = make_brief_for()(work, "green")
+    brief = make_brief(work, "green")
     refusal = RefusedTry(
         phase="green",
         reasons=(make_reason("CANARY: CANARY"),),

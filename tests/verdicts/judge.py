@@ -10,8 +10,7 @@ from pathlib import Path
 from cdd_agent.config.settings import GreenSettings, Settings
 from cdd_agent.events import Emit, Event, GateJudged, Notice, SuiteFinished, SuiteStarted
 from cdd_agent.model.conversation import Request, Turn
-from cdd_agent.runs.failing_tests import adapt_policy
-from cdd_agent.runs.failing_tests import make_brief_for as make_green_brief_for
+from cdd_agent.runs.failing_tests import FailingTests
 from cdd_agent.runs.request import Wanted
 from cdd_agent.sandbox.port import Sandbox
 from cdd_agent.tdd.attempt import Attempt
@@ -150,9 +149,9 @@ def make_context(change: Change, project: Project, *, place: Place) -> Context:
     author.root = context.suite.root
     if change.phase != "green":
         return context
-    green = GreenSettings()
-    policy = adapt_policy(policy, green, wanted=Wanted(targets=change.asked))
-    return replace(context, policy=policy, brief=make_green_brief_for(green))
+    wanted = Wanted(targets=change.asked)
+    green = FailingTests(wanted, GreenSettings(), ticket=wanted.find_run(project.folder))
+    return replace(context, policy=green.adapt_policy(policy), brief=green.brief)
 
 
 def judge(change: Change, folder: Path, *, place: Place) -> Outcome:

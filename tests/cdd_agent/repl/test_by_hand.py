@@ -8,7 +8,8 @@ import pytest
 from cdd_agent.errors import CddError
 from cdd_agent.model.conversation import Model
 from cdd_agent.repl import dialogs
-from cdd_agent.runs.plan_steps import Executor
+from cdd_agent.runs.plan_steps import PlanSteps
+from cdd_agent.runs.run import Run
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.tickets import ticket as tickets
 from tests.cdd_agent.runs.plan_steps.conftest import ONE, SPEC, Work, plan
@@ -22,7 +23,7 @@ CHAIN = plan((1, "First", "none"), (2, "Second", "1"), (3, "Third", "2"))
 class Talk:
     """An Executor of a ticket, what is printed, and whether it still listens."""
 
-    def __init__(self, work: Work, executor: Executor) -> None:
+    def __init__(self, work: Work, executor: Run[PlanSteps]) -> None:
         self.work = work
         self.executor = executor
         with captured() as (self.screen, self._shown):

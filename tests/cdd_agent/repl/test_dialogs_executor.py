@@ -8,7 +8,8 @@ import pytest
 
 from cdd_agent.errors import UsageError
 from cdd_agent.repl import dialogs
-from cdd_agent.runs.plan_steps import Executor
+from cdd_agent.runs.plan_steps import PlanSteps
+from cdd_agent.runs.run import Run
 from cdd_agent.tickets.ticket import find
 from cdd_agent.work.finding import Finding
 from cdd_agent.work.state import Status
@@ -22,7 +23,7 @@ class Talk:
     def __init__(self, project: Path) -> None:
         with captured(width=200) as (self.screen, self._shown):
             crew = ProjectCrew(project, screen=self.screen)
-        self.executor: Executor = crew.executor(find(project, SLUG))
+        self.executor: Run[PlanSteps] = crew.executor(find(project, SLUG))
         self.is_listening = True
 
     def greets(self) -> str:

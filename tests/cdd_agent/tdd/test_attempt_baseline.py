@@ -9,7 +9,7 @@ from cdd_agent.config.settings import GreenSettings
 from cdd_agent.errors import EnvironmentMissing, ExitCode
 from cdd_agent.events import Change, ChangeKind, Emit, SuiteFinished, SuiteStarted
 from cdd_agent.model.conversation import Request, Turn
-from cdd_agent.runs.failing_tests import adapt_policy
+from cdd_agent.runs.failing_tests import FailingTests
 from cdd_agent.runs.request import Wanted
 from cdd_agent.tdd.baseline import Baseline, PatientModel, add_hidden_tests, list_added_tests, take_baseline
 from cdd_agent.tdd.context import Context, Kind, Phase, WorkItem
@@ -225,7 +225,9 @@ def test_slow_tests_are_told_with_the_setting_to_raise(project: Project, context
     suite = context.suite
     assert isinstance(suite, FakeSuite)
     suite.answers.append(no_report("the tests did not end within 5 s", cause="timed_out"))
-    policy = adapt_policy(context.policy, GreenSettings(), wanted=Wanted(targets=("t.py",)))
+    wanted = Wanted(targets=("t.py",))
+    source = FailingTests(wanted, GreenSettings(), ticket=wanted.find_run(project.folder))
+    policy = source.adapt_policy(context.policy)
     with pytest.raises(EnvironmentMissing, match="did not end within 5 s") as slow:
         lay(replace(context, policy=policy), "red", step=begun(project, context), work=item())
     assert "green.test_timeout_s" in slow.value.hint

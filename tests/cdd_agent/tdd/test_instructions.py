@@ -2,7 +2,7 @@ from dataclasses import replace
 from typing import cast
 
 from cdd_agent.model.conversation import Marks
-from cdd_agent.runs.plan_steps import make_brief_for
+from cdd_agent.runs.plan_steps import make_brief
 from cdd_agent.tdd.context import Phase, summarize_evidence
 from cdd_agent.tdd.instructions import Occasion, format_failures, format_step, format_system_prompt, format_task
 from cdd_agent.work.state import AttemptRecord, StepExecution
@@ -15,7 +15,7 @@ FAILURE = Failure(
     phase="call", kind="assertion", origin="test", exception="AssertionError", message="1 != 2", text="E  assert 1 == 2"
 )
 MARKS = Marks("kvqtzh")
-BRIEF_FOR = make_brief_for()
+BRIEF_FOR = make_brief
 GUIDED = StepExecution(step_number=1, title="t", text_sha256="", guidance="Be brief.")
 TOOLS = ("Read", "Write", "Edit", "RunTests", "CompleteImplementation", "ReportBlocked")
 REPORT = SuiteReport(

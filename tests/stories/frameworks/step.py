@@ -10,9 +10,10 @@ from cdd_agent.events import Event
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
 from cdd_agent.model.budget import Budget
-from cdd_agent.runs.plan_steps import make_brief_for
+from cdd_agent.runs.plan_steps import PlanSteps
 from cdd_agent.tdd.context import Context, Policy, WorkItem, phases_of
 from cdd_agent.tdd.cycle import Cycle
+from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work import state as states
 from cdd_agent.work.records import find_records
 from cdd_agent.work.state import RunState, StepExecution, StepKey
@@ -101,7 +102,9 @@ def play(language: Language, project: Path, *, sandbox: str) -> Played:
 
 def context_of(composition: Composition) -> Context:
     policy = Policy(max_attempts=3, budget=Budget(max_turns=4), evidence_timeout_s=120)
-    return replace(composition.context("sums", make_brief=lambda *_: make_brief_for(), policy=policy), permission=None)
+    ticket = Ticket(slug="sums", folder=composition.root / "tickets" / "sums")
+    context = composition.context(PlanSteps(ticket, repository=composition.repository))
+    return replace(context, policy=policy, permission=None)
 
 
 def started(repository: Repository) -> RunState:

@@ -10,10 +10,13 @@ import pytest
 from cdd_agent.config.settings import GreenSettings
 from cdd_agent.errors import CddError
 from cdd_agent.model.conversation import Model, Turn
-from cdd_agent.runs.failing_tests import Green, adapt_policy, make_brief_for
+from cdd_agent.runs.artifact import GreenArtifact
+from cdd_agent.runs.failing_tests import FailingTests
 from cdd_agent.runs.request import Wanted, describe_purpose, resolve_in_project
+from cdd_agent.runs.run import Run
 from cdd_agent.tdd.context import Context
 from cdd_agent.testrun.interpreter import Interpreter
+from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work.records import find_records
 from cdd_agent.work.state import RunState
 from cdd_agent.work.state_file import load_state
@@ -55,6 +58,25 @@ TOTAL = "tests/test_cart.py::test_total"
 NEGATIVE = "tests/test_cart.py::test_no_negative_price"
 
 
+@dataclass(frozen=True)
+class Green:
+    """A run as a new process would make it."""
+
+    made: Run[FailingTests]
+
+    @property
+    def context(self) -> Context:
+        return self.made.context
+
+    @property
+    def ticket(self) -> Ticket:
+        return self.made.ticket
+
+    def run(self) -> GreenArtifact:
+        self.made.run()
+        return self.made.source.make_artifact(self.made)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Shop:
     """The project, and runs of GREEN in it."""
@@ -68,6 +90,7 @@ class Shop:
         model: Model,
         settings: GreenSettings = THREE,
         allow_dirty: bool = False,
+        anew: bool = False,
         evidence_timeout_s: float = 0,
         adapt: Callable[[Context], Context] = lambda context: context,
         **purpose: Any,
@@ -76,15 +99,17 @@ class Shop:
         project = self.project
         wanted = Wanted(targets=resolve_in_project(project.folder, tuple(targets)))
         wanted = describe_purpose(project.folder, wanted, **purpose)
+        source = FailingTests(wanted, settings, ticket=wanted.find_run(project.folder), anew=anew)
         context = project.context(model)
         policy = replace(context.policy, evidence_timeout_s=evidence_timeout_s)
         context = replace(
             context,
-            policy=adapt_policy(policy, settings, wanted=wanted),
-            brief=make_brief_for(settings),
+            policy=source.adapt_policy(policy),
+            brief=source.brief,
+            commands=source.commands,
             reports=find_records(project.folder).folder / "reports" / wanted.slug,
         )
-        return Green(wanted, context=adapt(context), clock=FakeClock(), allow_dirty=allow_dirty)
+        return Green(Run(source, context=adapt(context), clock=FakeClock(), allow_dirty=allow_dirty))
 
     def saved(self, green: Green) -> RunState:
         """The state on disk."""

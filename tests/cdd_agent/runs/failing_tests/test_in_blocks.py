@@ -9,10 +9,9 @@ import yaml
 from cdd_agent.compose import Composition
 from cdd_agent.config.options import Options
 from cdd_agent.model.conversation import Request, Text
-from cdd_agent.runs.failing_tests import make_brief_for
 from cdd_agent.runs.request import resolve_targets
 from cdd_agent.tdd.context import Context
-from tests.cdd_agent.runs.failing_tests.conftest import CART, MENDED, THREE, TOTAL, Shop
+from tests.cdd_agent.runs.failing_tests.conftest import CART, MENDED, TOTAL, Shop
 from tests.fakes.approval import approves, users_folder
 from tests.fakes.model import ScriptedModel, says
 
@@ -31,7 +30,9 @@ def test_the_setting_reaches_green_and_a_recording_in_blocks_becomes_a_commit(sh
     (tmp_path / "recording.yaml").write_text(yaml.safe_dump([{"content": [f"The sum.\n\n{BLOCK}"]}]))
     options = Options(project=shop.project.folder, replay=tmp_path / "recording.yaml", ask=approves)
     composition = Composition(options, emit=shop.project.seen.append, environment=users_folder(tmp_path))
-    artifact = composition.green(resolve_targets(shop.project.folder, [TOTAL])).run()
+    run = composition.green(resolve_targets(shop.project.folder, [TOTAL]))
+    run.run()
+    artifact = run.source.make_artifact(run)
     assert artifact.outcome == "green", artifact.error
     assert (shop.project.folder / "cart.py").read_text() == MENDED
     assert shop.project.log[-1] == "fix: make test_total pass"
@@ -42,8 +43,7 @@ def test_the_model_gets_no_tools_but_the_tests_and_the_code_that_they_name_whole
     model = ScriptedModel([says("I cannot."), says(BLOCK)])
 
     def in_blocks(context: Context) -> Context:
-        brief = make_brief_for(THREE)
-        return replace(context, policy=replace(context.policy, edit_format="blocks"), brief=brief)
+        return replace(context, policy=replace(context.policy, edit_format="blocks"))
 
     artifact = shop.green(model=model, adapt=in_blocks).run()
     assert (artifact.outcome, artifact.iterations) == ("green", 2)

@@ -216,7 +216,7 @@ def test_the_first_attempt_of_a_run_continues_its_files(shop: Shop) -> None:
 def test_an_interrupted_run_can_be_begun_anew(shop: Shop) -> None:
     with pytest.raises(ModelError):
         shop.green(model=plays(FALLS_SHORT, ModelError("busy", hint="wait"))).run()
-    artifact = shop.green(model=plays(MENDS)).run(anew=True)
+    artifact = shop.green(model=plays(MENDS), anew=True).run()
     assert (artifact.outcome, artifact.iterations) == ("green", 1)
 
 
@@ -258,7 +258,7 @@ def test_the_model_is_told_the_purpose_of_the_tests_and_their_order_after_an_int
         shop.green(targets, model=again).run()
     anew = plays(MENDS, ModelError("busy", hint="wait"))
     with pytest.raises(ModelError):
-        shop.green(targets, model=anew, goal="Shops sum up prices.").run(anew=True)
+        shop.green(targets, model=anew, goal="Shops sum up prices.", anew=True).run()
     for request in (model.requests[0], again.requests[0]):
         text = said_to(request)
         assert "Shops add prices." in text

@@ -132,7 +132,8 @@ def test_style_docstrings_and_type_hints_are_what_the_model_is_asked_for(
 ) -> None:
     green = shop.green(model=plays(), settings=settings)
     item = Wanted(targets=(TOTAL,))
-    brief = green.context.brief(item.make_request(_failing(shop), now="", head="").make_item(item.slug), "green")
+    work = item.make_request(_failing(shop), now="", head="").make_item(item.slug)
+    brief = green.context.brief(work, "green", context=green.context)
     assert told in brief.rules
     assert untold not in brief.rules
 

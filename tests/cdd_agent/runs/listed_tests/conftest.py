@@ -11,7 +11,8 @@ from cdd_agent.model.budget import Ceiling, Ceilings, Meter
 from cdd_agent.model.conversation import Model, Turn
 from cdd_agent.runs import feature as recollection
 from cdd_agent.runs.feature import RESUME, Feature
-from cdd_agent.runs.listed_tests import Orchestrator, adapt_policy, make_brief_for
+from cdd_agent.runs.listed_tests import ListedTests, require_built
+from cdd_agent.runs.run import Run
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.work.records import find_records
 from cdd_agent.work.state import RunState
@@ -104,26 +105,33 @@ class Runs:
         """Run a new feature."""
         feature = recollection.begin_feature(self.project.folder, self.project.repository, text=text)
         made = self._orchestrator(feature, model, calls=calls, evidence_timeout_s=evidence_timeout_s, **options)
-        return made.run()
+        return self._finish(made)
 
     def resume(self, model: Model, *, calls: int = 0, guidance: str = "", **options: bool) -> RunState:
         """Go on with the one there is."""
         feature = recollection.find_resumable(self.project.folder, self.project.repository)
-        return self._orchestrator(feature, model, calls=calls, **options).run(guidance)
+        return self._finish(self._orchestrator(feature, model, calls=calls, **options), guidance)
+
+    def _finish(self, run: Run[ListedTests], guidance: str = "") -> RunState:
+        state = run.run(guidance)
+        require_built(state)
+        return state
 
     def _orchestrator(
         self, feature: Feature, model: Model, *, calls: int, evidence_timeout_s: float = 0, **options: bool
-    ) -> Orchestrator:
+    ) -> Run[ListedTests]:
+        source = ListedTests(feature, repository=self.project.repository, project=self.project.folder)
         context = self.project.context(model)
         context = replace(
             context,
-            policy=replace(adapt_policy(context.policy), evidence_timeout_s=evidence_timeout_s),
-            brief=make_brief_for(context.workplace.tree, context.workspace),
+            policy=replace(source.adapt_policy(context.policy), evidence_timeout_s=evidence_timeout_s),
+            brief=source.brief,
+            commands=source.commands,
             reports=find_records(self.project.folder).folder / "reports" / SLUG,
         )
         clock, ceilings = FakeClock(), Ceilings(ticket=Ceiling(calls=calls))
         meter = Meter(model, clock=clock, ticket=SLUG, go_on=RESUME, ceilings=ceilings)
-        return Orchestrator(feature, context=context, clock=clock, meter=meter, **options)
+        return Run(source, context=context, clock=clock, meter=meter, **options)
 
     def notes(self, commit: str = "HEAD") -> list[dict[str, object]]:
         """The lines of the note on a commit."""

@@ -18,7 +18,8 @@ def test_the_list_agent_knows_request_list_and_what_is_completed(project: Projec
     context.workplace.begin()
     (context.workspace.root / "test-list.md").write_text("- [ ] adds zero\n")
     item = orchestrator.make_plan_item(feature, 3, done={"adds two": False, "adds zero": True})
-    brief = orchestrator.make_brief_for(context.repository, context.workspace)(item, "plan")
+    source = orchestrator.ListedTests(feature, repository=context.repository, project=project.folder)
+    brief = source.brief(item, "plan", context=context)
     assert (brief.agent, brief.work) == ("list", "tdd tdd-a-calculator cycle 3 plan")
     assert "# The request\n\nA calculator" in brief.requirements
     assert "- adds two\n- adds zero (covered)\n" in brief.requirements
@@ -42,9 +43,13 @@ def test_the_others_know_their_test_and_that_the_rest_is_not_theirs(project: Pro
     assert item.progress == Progress(
         completed=("adds two",), pending=("**Subtracts** two.", "divides"), following="PLAN"
     )
-    brief_for = orchestrator.make_brief_for(context.repository, context.workspace)
-    assert [brief_for(item, phase).agent for phase in item.phases] == ["tester", "implementer", "refactorer"]
-    red = brief_for(item, "red")
+    source = orchestrator.ListedTests(feature, repository=context.repository, project=project.folder)
+    assert [source.brief(item, phase, context=context).agent for phase in item.phases] == [
+        "tester",
+        "implementer",
+        "refactorer",
+    ]
+    red = source.brief(item, "red", context=context)
     assert (red.judge, red.finalize_item) == (None, None)
     assert "A calculator" in red.requirements
     assert "tests/test_sum.py" in red.requirements

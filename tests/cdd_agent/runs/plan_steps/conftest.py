@@ -9,7 +9,8 @@ from typing import Literal
 import pytest
 
 from cdd_agent.model.conversation import Model
-from cdd_agent.runs.plan_steps import Executor, TicketFiles
+from cdd_agent.runs.plan_steps import PlanSteps
+from cdd_agent.runs.run import Run
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.tickets import ticket as tickets
 from cdd_agent.tickets.ticket import Ticket
@@ -64,15 +65,16 @@ class Work:
         allow_dirty: bool = False,
         refactor: bool = False,
         edit_format: Literal["tools", "blocks"] = "tools",
-    ) -> Executor:
+    ) -> Run[PlanSteps]:
         """An Executor as a new process would make it."""
+        source = PlanSteps(self.ticket, repository=self.project.repository, refactor=refactor)
         context = self.project.context(
             model or ScriptedModel([]),
             max_attempts=max_attempts,
             edit_format=edit_format,
-            left_out=TicketFiles(repository=self.project.repository, ticket=self.ticket).list_folders(),
+            left_out=source.files.list_folders(),
         )
-        return Executor(self.ticket, context=context, clock=FakeClock(), refactor=refactor, allow_dirty=allow_dirty)
+        return Run(source, context=context, clock=FakeClock(), allow_dirty=allow_dirty)
 
     def run_all(self, model: Model, *, allow_dirty: bool = False) -> None:
         """Run all steps, as ``cdd exec`` does."""

@@ -133,7 +133,7 @@ def test_an_interrupted_run_goes_on_where_it_was(interrupted: Work) -> None:
     assert made.statuses == {1: "in_progress"}
     assert project.status == ""
     executor = made.executor(ScriptedModel([green()]))
-    assert not executor.is_new
+    assert not executor.source.is_new
     assert executor.find_phase(executor.step(1)) == "GREEN"
     with executor.running():
         executor.run_all()
@@ -373,7 +373,7 @@ def test_a_damaged_state_is_refused_and_left_where_it_is(work: MakeWork) -> None
 def test_a_state_that_is_gone_is_told_with_the_way_back(completed: Work) -> None:
     made = completed
     made.ticket.state_path.unlink()
-    (remark,) = made.executor().remarks
+    (remark,) = made.executor().source.remarks
     assert "execution-state.json is missing, so every step counts as pending" in remark
     assert "mv execution-state.json.bak execution-state.json" in remark
 
@@ -413,7 +413,7 @@ def test_a_stale_step_can_be_done_once_more_on_top_of_its_commits(completed: Wor
         executor.run_all()
     assert project.log == ["plan: A sale", "docs: Ten percent off", "plan: A sale, changed", "docs: Ten percent off"]
     assert made.statuses == {1: "completed"}
-    assert made.executor().remarks == ()
+    assert made.executor().source.remarks == ()
 
 
 @pytest.mark.slow

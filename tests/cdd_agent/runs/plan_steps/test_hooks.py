@@ -7,9 +7,9 @@ import pytest
 
 from cdd_agent.errors import GateClosed, UsageError
 from cdd_agent.hooks import HookEvent, HookReply
-from cdd_agent.runs.plan_steps import Executor
+from cdd_agent.runs.plan_steps import PlanSteps
+from cdd_agent.runs.run import Run
 from tests.cdd_agent.runs.plan_steps.conftest import MakeWork, Work, plan
-from tests.fakes.clock import FakeClock
 from tests.fakes.model import ScriptedModel, call, says
 from tests.fakes.project import Project, writes
 
@@ -28,9 +28,9 @@ class ScriptedHooks:
         return self.replies.get(event, HookReply())
 
 
-def run_with(work: Work, hooks: ScriptedHooks, model: ScriptedModel, *, max_attempts: int = 1) -> Executor:
-    context = replace(work.executor(model, max_attempts=max_attempts).context, hooks=hooks, model=model)
-    executor = Executor(work.ticket, context=context, clock=FakeClock(), refactor=False)
+def run_with(work: Work, hooks: ScriptedHooks, model: ScriptedModel, *, max_attempts: int = 1) -> Run[PlanSteps]:
+    executor = work.executor(model, max_attempts=max_attempts)
+    executor.context = replace(executor.context, hooks=hooks)
     with executor.running():
         executor.run_all()
     return executor

@@ -11,7 +11,8 @@ from cdd_agent.errors import BudgetSpent, ExitCode
 from cdd_agent.events import Event, Notice, TurnEnded
 from cdd_agent.model.budget import Ceiling, Ceilings, Meter
 from cdd_agent.model.conversation import Turn
-from cdd_agent.runs.plan_steps import Executor, TicketFiles
+from cdd_agent.runs.plan_steps import PlanSteps
+from cdd_agent.runs.run import Run
 from cdd_agent.tickets.ticket import find
 from cdd_agent.work.state import Status, Usage
 from tests.cdd_agent.runs.plan_steps.conftest import MakeWork, Work, plan
@@ -33,21 +34,22 @@ def answering(*turns: Turn | KeyboardInterrupt, name: str = OPUS) -> ScriptedMod
     return model
 
 
-def executor(work: Work, model: ScriptedModel, **limits: Ceiling) -> Executor:
+def executor(work: Work, model: ScriptedModel, **limits: Ceiling) -> Run[PlanSteps]:
     """An Executor of a new process with these limits."""
-    left_out = TicketFiles(repository=work.project.repository, ticket=work.ticket).list_folders()
+    source = PlanSteps(work.ticket, repository=work.project.repository, refactor=False)
+    left_out = source.files.list_folders()
     context = work.project.context(model, max_attempts=1, left_out=left_out)
     clock = FakeClock()
     meter = Meter(model, clock=clock, ticket="sale", go_on="cdd exec sale", ceilings=Ceilings(**limits))
-    return Executor(work.ticket, context=context, clock=clock, refactor=False, meter=meter)
+    return Run(source, context=context, clock=clock, meter=meter)
 
 
-def run_all(made: Executor) -> None:
+def run_all(made: Run[PlanSteps]) -> None:
     with made.running():
         made.run_all()
 
 
-def refused(made: Executor) -> BudgetSpent:
+def refused(made: Run[PlanSteps]) -> BudgetSpent:
     with pytest.raises(BudgetSpent) as caught:
         run_all(made)
     assert caught.value.exit_code == ExitCode.BUDGET

@@ -84,7 +84,7 @@ def test_the_spec_is_executing_with_the_plan_s_commit_and_done_with_the_last_one
     ]
     assert statuses == ["executing", "executing", "executing", "done"]
     assert made.saved.execution(3).files_modified == ()
-    assert made.executor().changed == (), "the status is no change of the spec"
+    assert made.executor().source.changed == (), "the status is no change of the spec"
 
 
 def test_the_status_never_goes_back_and_other_lines_stay() -> None:

@@ -231,7 +231,7 @@ def test_a_plan_that_a_step_was_marked_done_by_has_not_changed_since(failed_feat
     project.write({"discount.py": CODE, TEST_FILE: TEST})
     Intervention(executor).commit_changes()
     executor = made.executor()
-    assert executor.changed == ("plan.md has changed since the last step",)
+    assert executor.source.changed == ("plan.md has changed since the last step",)
     with executor.running():
         Intervention(executor).mark_done(executor.step(1))
-    assert made.executor().changed == ()
+    assert made.executor().source.changed == ()
