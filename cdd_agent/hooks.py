@@ -1,11 +1,11 @@
-"""Hooks: the events of a run, to which commands of the user and cdd's own subscribers react.
+"""Hooks: the events of a run, to which commands of the user react.
 
 Settings, input and output have the form of Claude Code's hooks, so that the same scripts work. ``Hooks`` is the port of
-the code that acts; ``parse_reply`` interprets what a command printed. ``HookStream`` adds subscribers of cdd.
+the code that acts; ``parse_reply`` interprets what a command printed.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal, Protocol, TypeAlias
 
@@ -31,8 +31,6 @@ MAX_CHARACTERS = 10_000
 BLOCKING_STATUS = 2
 _TAKES_PLAIN_TEXT = {"UserPromptSubmit", "TaskStart"}
 """Events whose hooks may print context for the model without JSON."""
-_REPORTS: frozenset[HookEvent] = frozenset({"PostToolUse", "FileChanged", "GateClosed", "TaskCompletion"})
-"""Events that report what has happened. The others announce what is about to happen."""
 
 
 class HookCommand(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -113,28 +111,6 @@ class NoHooks:
 
 
 NO_HOOKS = NoHooks()
-
-Subscriber: TypeAlias = Callable[[Mapping[str, object], HookReply], None]
-"""Acts on an event, from its fields and the answer so far; an error ends the run."""
-
-
-class HookStream:
-    """Hooks with subscribers of cdd, which act on the same events."""
-
-    def __init__(self, hooks: Hooks, subscribers: Mapping[HookEvent, Subscriber]) -> None:
-        """Run nothing. ``hooks`` are the user's commands, or another stream."""
-        self._hooks = hooks
-        self._subscribers = subscribers
-
-    def run(self, event: HookEvent, fields: Mapping[str, object], *, subject: str = "") -> HookReply:
-        """Let the subscriber act and the hooks answer; see ``Hooks``."""
-        act = self._subscribers.get(event)
-        if act is not None and event in _REPORTS:
-            act(fields, HookReply())  # first: a command of the user cannot prevent that it is saved
-        reply = self._hooks.run(event, fields, subject=subject)
-        if act is not None and event not in _REPORTS and not reply.block:
-            act(fields, reply)
-        return reply
 
 
 def parse_reply(event: HookEvent, *, exit_status: int, output: str, errors: str) -> HookReply:

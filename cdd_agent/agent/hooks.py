@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 
@@ -189,7 +190,13 @@ def _read(path: Path) -> str:
         return ""
 
 
-def watch_tools(tools: Iterable[Tool], *, hooks: Hooks, workspace: Workspace) -> tuple[Tool, ...]:
+RecordFile: TypeAlias = Callable[[str, bool], None]
+"""Saves that the agent has written a file, and whether it is new."""
+
+
+def watch_tools(
+    tools: Iterable[Tool], *, hooks: Hooks, workspace: Workspace, record_file: RecordFile = lambda *_: None
+) -> tuple[Tool, ...]:
     """Return the tools with PreToolUse before each call, and FileChanged and PostToolUse after it."""
 
     def watch(tool: Tool) -> Tool:
@@ -203,6 +210,7 @@ def watch_tools(tools: Iterable[Tool], *, hooks: Hooks, workspace: Workspace) ->
             output = tool.run(fields)
             replies = [before]
             if tool.use == "changes" and not output.is_error:
+                record_file(path, is_new)  # first: a hook of the user cannot prevent it
                 replies.append(_report_change(path, hooks=hooks, is_new=is_new))
             response = {"success": not output.is_error, "content": output.text}
             replies.append(hooks.run("PostToolUse", {**call, "tool_response": response}, subject=name))
@@ -252,10 +260,11 @@ def run_until_stop(run: Callable[[], AgentRun], conversation: Conversation, *, h
 class BlockHooks:
     """The hooks around the files that the answers of a model without tools contain."""
 
-    def __init__(self, hooks: Hooks, workspace: Workspace) -> None:
+    def __init__(self, hooks: Hooks, workspace: Workspace, *, record_file: RecordFile = lambda *_: None) -> None:
         """Run nothing."""
         self._hooks = hooks
         self._workspace = workspace
+        self._record_file = record_file
         self._new = set[str]()
 
     def check(self, block: FileBlock) -> str:
@@ -271,7 +280,9 @@ class BlockHooks:
         """
         objections = []
         for block in blocks:
-            changed = _report_change(block.path, hooks=self._hooks, is_new=block.path in self._new)
+            is_new = block.path in self._new
+            self._record_file(block.path, is_new)
+            changed = _report_change(block.path, hooks=self._hooks, is_new=is_new)
             self._new.discard(block.path)
             response: dict[str, JSON] = {"success": True, "content": f"wrote {block.path}"}
             call = {**_describe_write(block), "tool_response": response}

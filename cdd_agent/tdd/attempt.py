@@ -355,7 +355,7 @@ class Attempt:
         task = format_task(brief, occasion, offered=offered, marks=marks)
         if not has_tools:
             max_characters = context.policy.budget.max_answer_tokens * CHARACTERS_PER_TOKEN
-            own = BlockHooks(context.hooks, context.workspace)
+            own = BlockHooks(context.hooks, context.workspace, record_file=context.record_file)
             files = WholeFiles(
                 context.workspace,
                 make_lock_check(self._make_locks(), context),
@@ -371,7 +371,9 @@ class Attempt:
             talk = partial(run_without_tools, conversation, files)
         else:
             conversation.say(step, task)
-            watched = watch_tools(tools, hooks=context.hooks, workspace=context.workspace)
+            watched = watch_tools(
+                tools, hooks=context.hooks, workspace=context.workspace, record_file=context.record_file
+            )
             talk = partial(run_agent, conversation, watched)
 
         def answer(model: Model, budget: Budget) -> AgentRun:

@@ -397,6 +397,8 @@ class Context:
     """Returns what a person says to the model while it works."""
     checkpoint: Callable[[Description], str] = lambda _: ""
     """Saves the user's files before a phase, and returns trailers for its commit; ``CddError`` stops the phase."""
+    record_file: Callable[[str, bool], None] = lambda *_: None
+    """Saves that the agent has written a file, by its path in the project; True: it is new."""
     hooks: Hooks = NO_HOOKS
     """Commands of the user that get events of the run."""
     bring_ahead: "BringAhead" = lambda *_, **__: None

@@ -4,13 +4,13 @@ The model can end an attempt, but only the gate can end a phase. After each atte
 and the state is saved, before anything depends on them: a killed cycle continues with the attempt it was in.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, TypeAlias
 
-from cdd_agent.agent.hooks import format_prompt, hear_prompts
+from cdd_agent.agent.hooks import hear_prompts
 from cdd_agent.errors import CddError, GateClosed, format_count
 from cdd_agent.events import GateJudged, Notice
 from cdd_agent.evidence.clean_copy import Findings, find_newly_passing, refuse
@@ -20,7 +20,7 @@ from cdd_agent.git import commits
 from cdd_agent.git.landing import BranchMoved
 from cdd_agent.git.repository import CommitId
 from cdd_agent.git.tree_store import Description, Snapshot
-from cdd_agent.hooks import HookReply, HookStream
+from cdd_agent.model.conversation import HearUser
 from cdd_agent.storage import private_folder
 from cdd_agent.tdd.attempt import (
     LANDED_ON_OTHERS,
@@ -100,10 +100,8 @@ class Cycle:
         """Does nothing before ``run``. The item's step is in progress in ``state``, at any point of its cycle."""
         self._item = item
         self._state = state
-        hooks = HookStream(context.hooks, {"UserPromptSubmit": self._save_words, "FileChanged": self._save_file})
-        hear = partial(hear_prompts, context.hear, hooks=hooks) if context.hear is not None else None
-        context = replace(context, hear=hear, hooks=hooks)
-        self._context = context
+        hear = partial(self._hear, context.hear) if context.hear is not None else None
+        self._context = replace(context, hear=hear, record_file=self._save_file)
         self._save = save
         self._is_saved = True
         """False while the state is being saved, when the file may hold the old or the new state."""
@@ -131,14 +129,16 @@ class Cycle:
         self._state = state
         self._is_saved = True
 
-    def _save_words(self, fields: Mapping[str, object], reply: HookReply) -> None:
-        """Keep what the user says during an attempt for the later ones and for the phases to come."""
-        words = format_prompt(str(fields["prompt"]), reply)
-        self._save_state(add_guidance(self._state, self._item.number, words=words))
+    def _hear(self, hear: HearUser) -> tuple[str, ...]:
+        """Return what the user says during an attempt; save it for the later ones and for the phases to come."""
+        said = hear_prompts(hear, hooks=self._context.hooks)
+        for words in said:
+            self._save_state(add_guidance(self._state, self._item.number, words=words))
+        return said
 
-    def _save_file(self, fields: Mapping[str, object], _: HookReply) -> None:
-        """Keep the name of a file that the agent wrote."""
-        path, is_new = self._context.to_repository_path(str(fields["file_path"])), fields["event"] == "add"
+    def _save_file(self, path: str, is_new: bool) -> None:
+        """Save the name of a file that the agent wrote."""
+        path = self._context.to_repository_path(path)
         state = add_file(self._state, self._item.number, path=path, is_new=is_new)
         if state is not self._state:
             self._save_state(state)

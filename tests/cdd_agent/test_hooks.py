@@ -1,21 +1,9 @@
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import pytest
 
 from cdd_agent.config.settings import parse_settings
-from cdd_agent.errors import DocumentError
-from cdd_agent.hooks import (
-    MAX_CHARACTERS,
-    HookCommand,
-    HookEvent,
-    HookGroup,
-    HookReply,
-    HookStream,
-    describe_hooks,
-    parse_reply,
-)
+from cdd_agent.hooks import MAX_CHARACTERS, HookCommand, HookGroup, HookReply, describe_hooks, parse_reply
 
 
 def reply(output: object = "", *, event: str = "PreToolUse", status: int = 0, errors: str = "") -> HookReply:
@@ -88,64 +76,3 @@ def test_hooks_are_read_from_the_settings() -> None:
     )
     assert settings.hooks["PreToolUse"][0] == HookGroup(hooks=(HookCommand(command="./x"),), matcher="Bash")
     assert list(describe_hooks(settings.hooks)) == ["PreToolUse Bash: ./x"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Answering:
-    """Hooks that give one answer, and subscribers beside them, which all note that they ran."""
-
-    answer: HookReply
-    ran: list[tuple[str, HookReply]] = field(default_factory=list)
-
-    def run(self, event: HookEvent, fields: Mapping[str, object], *, subject: str = "") -> HookReply:
-        self.ran.append(("hooks", HookReply()))
-        return self.answer
-
-    def act(self, fields: Mapping[str, object], reply: HookReply) -> None:
-        self.ran.append((str(fields["who"]), reply))
-
-
-@pytest.mark.parametrize("event", ["TaskStart", "UserPromptSubmit", "PreToolUse", "Stop", "PreCompact"])
-def test_a_subscriber_acts_on_what_is_announced_after_the_hooks_and_with_their_answer(event: HookEvent) -> None:
-    answer = HookReply(context="in cents")
-    hooks = Answering(answer=answer)
-    assert HookStream(hooks, {event: hooks.act}).run(event, {"who": "cdd"}) == answer
-    assert hooks.ran == [("hooks", HookReply()), ("cdd", answer)]
-
-
-def test_a_subscriber_does_not_act_on_what_the_hooks_block() -> None:
-    hooks = Answering(answer=HookReply(block="no"))
-    HookStream(HookStream(hooks, {"TaskStart": hooks.act}), {"TaskStart": hooks.act}).run("TaskStart", {"who": "cdd"})
-    assert [who for who, _ in hooks.ran] == ["hooks"]
-
-
-@pytest.mark.parametrize("event", ["PostToolUse", "FileChanged", "GateClosed", "TaskCompletion"])
-def test_a_subscriber_acts_on_what_has_happened_before_the_hooks_can_block(event: HookEvent) -> None:
-    hooks = Answering(answer=HookReply(block="no"))
-    assert HookStream(hooks, {event: hooks.act}).run(event, {"who": "cdd"}).block == "no"
-    assert hooks.ran == [("cdd", HookReply()), ("hooks", HookReply())]
-
-
-def test_other_events_reach_the_hooks_alone() -> None:
-    hooks = Answering(answer=HookReply())
-    HookStream(hooks, {"TaskStart": hooks.act}).run("Stop", {"who": "cdd"})
-    assert [who for who, _ in hooks.ran] == ["hooks"]
-
-
-@pytest.mark.parametrize(
-    ("hooks", "message"),
-    [
-        ("{PreTool: []}", "did you mean PreToolUse?"),
-        ("{Stop: [{hooks: [{type: prompt, command: x}]}]}", "$.hooks"),
-        ("{Stop: [{hooks: [{comand: x}]}]}", "comand"),
-        ("{Stop: [{hooks: [{command: x, timeout: 0}]}]}", "timeout"),
-        ("{Stop: [{hooks: [], matcher: '('}]}", "matcher '(' is not a regular expression"),
-        ("[]", "$.hooks"),
-    ],
-)
-def test_a_mistake_in_the_hooks_is_named_with_its_place_and_a_hint(hooks: str, message: str) -> None:
-    with pytest.raises(DocumentError) as raised:
-        parse_settings(f"hooks: {hooks}".encode())
-    assert message in raised.value.happened
-    assert "PreToolUse, PostToolUse" in raised.value.hint
-    assert "docs/reference/hooks.md" in raised.value.hint
