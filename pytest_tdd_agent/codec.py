@@ -111,8 +111,6 @@ def _to_plain(record: Frame | Failure | Case | CollectError | Problem | Reason |
             fields[name] = dict(value) if isinstance(value, dict) else value
     if isinstance(record, (Reason, Sign)):
         fields["message"] = explain(record)
-        if isinstance(record, Reason) and record.message:
-            fields.update(case="text", parts={"text": record.message})
     if isinstance(record, Problem):
         fields["detail"] = explain_detail(record)
     return fields

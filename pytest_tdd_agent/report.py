@@ -133,7 +133,6 @@ class Reason:
     """One of ``gate.CODES``."""
     nodeid: str | None
     """The test that it is about, if it is about one."""
-    message: str = ""
     case: str = ""
     """The template that says it, if the code has several."""
     parts: Mapping[str, Part] = field(default_factory=dict, hash=False)

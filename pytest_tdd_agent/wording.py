@@ -179,8 +179,6 @@ _NOUN = re.compile(r"[a-z][a-z ]*\Z")
 
 def explain(record: Reason | Sign | Problem) -> str:
     """Return a record in English: a reason as sentences, the others as a clause."""
-    if isinstance(record, Reason) and record.message:
-        return record.message
     return fill(as_clause(record), TEMPLATES)
 
 

@@ -17,12 +17,12 @@ _MOST_FILES = 20
 _MOST_DIRECTION = 200
 _OWN = "main"
 """The word for the user's own branch, whatever its name is."""
-_CHOICES = (
-    "abort: change nothing",
-    "resolve: write both versions into the fork's files, and edit them there",
-    "ours: take the lines of your branch",
-    "theirs: take the lines of the fork",
-)
+_CHOICES = {
+    "abort": "change nothing",
+    "resolve": "write both versions into the fork's files, and edit them there",
+    "ours": "take the lines of your branch",
+    "theirs": "take the lines of the fork",
+}
 
 
 class _ForkCommands(click.Group):
@@ -297,8 +297,8 @@ def _choose(plan: "MergePlan", *, invocation: Invocation) -> str:
         raise GateClosed(f"{format_count(len(plan.conflicts), 'file')} in conflict. Nothing was merged.", hint=hint)
     from cdd_agent.repl.question import ask_choice
 
-    chosen = ask_choice("What about the conflicts?", _CHOICES, screen=invocation.screen)
-    return _CHOICES[chosen].partition(":")[0]
+    shown = tuple(f"{name}: {meaning}" for name, meaning in _CHOICES.items())
+    return tuple(_CHOICES)[ask_choice("What about the conflicts?", shown, screen=invocation.screen)]
 
 
 @fork.command(short_help="Remove a fork; its work stays under a ref.")

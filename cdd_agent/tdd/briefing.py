@@ -134,7 +134,6 @@ MAX_DIFF_CHARACTERS = 12_000
 """Of the changes of one phase."""
 _MAX_FILE_BYTES = 200_000
 _CONTEXT_LINES = 3
-_CUT = "\n[... "
 
 
 def format_diff(objects: ObjectReader, before: str, *, after: str) -> str:
@@ -152,12 +151,12 @@ def format_diff(objects: ObjectReader, before: str, *, after: str) -> str:
         )
     text = mask("\n".join(parts)).text
     more = len(text) - MAX_DIFF_CHARACTERS
-    return text if more <= 0 else f"{text[:MAX_DIFF_CHARACTERS]}{_CUT}{more} more characters]"
+    return text if more <= 0 else f"{text[:MAX_DIFF_CHARACTERS]}\n[... {more} more characters]"
 
 
 def is_cut(diff: str) -> bool:
     """Return whether ``format_diff`` left something out."""
-    return _CUT in diff
+    return len(diff) > MAX_DIFF_CHARACTERS
 
 
 def _read_lines(objects: ObjectReader, entry: Entry | None) -> list[str] | None:

@@ -138,8 +138,7 @@ class Examination:
         examples, findings = examiner.judge_examples(examples, criteria=self._list_criteria(request), is_first=False)
         self._save(examples)
         reasons = tuple(
-            replace(reason, message="", case="keeps_example", parts={"reason": as_clause(reason)})
-            for reason in findings.reasons
+            replace(reason, case="keeps_example", parts={"reason": as_clause(reason)}) for reason in findings.reasons
         )
         return self._conclude(replace(findings, reasons=reasons), doubts=examples.reasons)
 

@@ -339,8 +339,6 @@ def explain(record: Finding | Reason | Clause | str) -> str:
     """Return a record in English; words of others stay as they are."""
     if isinstance(record, str):
         return record
-    if isinstance(record, Reason) and record.message:
-        return record.message
     if isinstance(record, Finding):
         known = {name: getattr(record, name) for name in ("places", "functions", "calls", "runs", "seconds")}
         figures: dict[str, Part] = {name: value for name, value in known.items() if value not in (None, ())}
@@ -371,7 +369,7 @@ def change_texts(parts: Mapping[str, Part], change: Callable[[str], str]) -> dic
 def change_reason(reason: Reason, change: Callable[[str], str]) -> Reason:
     """Return the reason with ``change`` applied to all its texts."""
     nodeid = None if reason.nodeid is None else change(reason.nodeid)
-    return replace(reason, nodeid=nodeid, message=change(reason.message), parts=change_texts(reason.parts, change))
+    return replace(reason, nodeid=nodeid, parts=change_texts(reason.parts, change))
 
 
 def change_finding(finding: Finding, change: Callable[[str], str]) -> Finding:
@@ -386,8 +384,6 @@ def has_quoted(reasons: Iterable[Reason], words: str) -> bool:
 
 
 def _list_texts(record: Reason | Clause) -> Iterator[str]:
-    if isinstance(record, Reason):
-        yield record.message
     for part in record.parts.values():
         for value in part if isinstance(part, tuple) else (part,):
             if isinstance(value, Clause):

@@ -18,6 +18,7 @@ from xml.etree import ElementTree
 
 from pytest_tdd_agent.codec import load
 from pytest_tdd_agent.report import SuiteReport
+from pytest_tdd_agent.wording import explain
 from tests.libraries.catalog import LIBRARIES, Library
 
 ROOT = Path(__file__).parents[2]
@@ -154,7 +155,7 @@ class Run:
     def reasons(self) -> list[str]:
         """Why the gate is closed."""
         verdict = self.report and self.report.gate
-        found = [f"{reason.code} {reason.nodeid}: {reason.message}" for reason in (verdict.reasons if verdict else ())]
+        found = [f"{reason.code} {reason.nodeid}: {explain(reason)}" for reason in (verdict.reasons if verdict else ())]
         return found or [f"exit status {self.status}, see {self.out / self.name}.txt"]
 
 

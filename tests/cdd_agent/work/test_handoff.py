@@ -57,7 +57,7 @@ optional = st.none() | texts
 names = st.lists(texts, max_size=2).map(tuple)
 clauses = st.builds(Clause, case=texts, parts=st.dictionaries(texts, texts | names, max_size=2))
 parts = st.dictionaries(texts, texts | names | st.integers(-9, 9) | clauses, max_size=2)
-reasons = st.builds(Reason, code=texts, nodeid=optional, message=st.just(""), case=texts, parts=parts)
+reasons = st.builds(Reason, code=texts, nodeid=optional, case=texts, parts=parts)
 findings = st.builds(
     Finding,
     check=st.sampled_from(get_args(Check)),
