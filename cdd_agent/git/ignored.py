@@ -444,13 +444,13 @@ def _walk(root: Path, top: str) -> Iterator[str]:
 def _is_foreign(folder: Path) -> bool:
     # A repository inside the work tree is not the project's, and may hold anything.
     is_other = os.path.lexists(folder / _CACHE_MARK) or os.path.lexists(folder / ".git")
-    return is_other or is_marked_as_environment(folder) or _hides_itself(folder)
+    return is_other or is_marked_as_environment(folder) or ignores_itself(folder)
 
 
-def _hides_itself(folder: Path) -> bool:
-    """Return whether a tool made the folder for itself, with a ``.gitignore`` in it that ignores everything there."""
+def ignores_itself(folder: Path) -> bool:
+    """Return whether a folder, such as the cache of a test tool, has a ``.gitignore`` that ignores all in it."""
     try:
-        return b"*" in read_ordinary(folder / ".gitignore", limit_bytes=1000).split()
+        return read_ordinary(folder / ".gitignore", limit_bytes=1000).split()[-1:] == [b"*"]
     except OSError:
         return False
 

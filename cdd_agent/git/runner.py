@@ -632,9 +632,13 @@ def _list_configuration_files(location: RepositoryLocation) -> Iterator[Path]:
 def read_state(path: Path) -> tuple[int, ...] | None:
     """Return what changes whenever a file is written or replaced; None if there is none."""
     try:
-        now = path.stat()
+        return describe_state(path.stat())
     except OSError:
         return None
+
+
+def describe_state(now: os.stat_result) -> tuple[int, ...]:
+    """Return the fields of ``now`` that change whenever a file is written or replaced."""
     return now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns
 
 

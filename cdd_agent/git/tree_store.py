@@ -33,11 +33,12 @@ import msgspec
 from cdd_agent.clock import SystemClock
 from cdd_agent.errors import UsageError, format_count, join_first
 from cdd_agent.events import Change
+from cdd_agent.git.ignored import ignores_itself
 from cdd_agent.git.landing import find_obstacle, remove_empty_parents
 from cdd_agent.git.repository import SUBMODULE, CommitId, Entry, Repository, copy_index, format_paths, private_index
 from cdd_agent.git.run_tree import CONFIG, SHA256_CONFIG
-from cdd_agent.git.runner import GitError, RepositoryLocation
-from cdd_agent.storage import exclusive_lock, read_ordinary
+from cdd_agent.git.runner import GitError, RepositoryLocation, describe_state
+from cdd_agent.storage import exclusive_lock
 from cdd_agent.untrusted.paths import ENVIRONMENT_FOLDERS, is_secret, is_state
 from cdd_agent.work.records import find_records
 
@@ -59,7 +60,6 @@ _SETTLED_NS = 1_000_000_000
 _TICK_NS = 50_000_000
 """The same where the file system keeps fractions of seconds."""
 _SECOND_NS = 1_000_000_000
-_RULES_BYTES = 1_000
 _RAW = "* -text -filter -ident -working-tree-encoding !eol\n"
 _CONVERSIONS = ("text", "crlf", "filter", "ident", "working-tree-encoding")
 _PASSED_ON = ("core.excludesfile", "core.filemode", "core.symlinks", "core.ignorecase", "core.precomposeunicode")
@@ -388,8 +388,12 @@ class TreeStore:
                         about = entry.stat(follow_symlinks=False)
                         if not stat.S_ISDIR(about.st_mode):
                             newest = max(newest, about.st_mtime_ns, about.st_ctime_ns)
-                            found.append((path, (about.st_mode, *_stat_key(about))))
-                        elif entry.name == ".git" or self.is_excluded(f"{path}/config.yaml") or _ignores_itself(entry):
+                            found.append((path, (about.st_mode, *describe_state(about))))
+                        elif (
+                            entry.name == ".git"
+                            or self.is_excluded(f"{path}/config.yaml")
+                            or ignores_itself(Path(entry.path))
+                        ):
                             continue
                         else:
                             folders.append(f"{path}/")
@@ -762,19 +766,6 @@ def _write(path: Path, content: bytes) -> None:
             path.write_bytes(content)
         except OSError as error:
             raise OSError(error.errno, error.strerror, str(path)) from error
-
-
-def _stat_key(about: os.stat_result) -> tuple[int, ...]:
-    return about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns
-
-
-def _ignores_itself(folder: os.DirEntry[str]) -> bool:
-    """Return whether git ignores everything in a folder, as test tools make it in their caches."""
-    try:
-        rules = read_ordinary(Path(folder.path) / ".gitignore", limit_bytes=_RULES_BYTES)
-    except OSError:
-        return False
-    return rules.split()[-1:] == [b"*"]
 
 
 def _require_own_ref(ref: str) -> str:
