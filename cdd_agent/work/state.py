@@ -217,6 +217,18 @@ class StepExecution:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Beyond:
+    """What a run had beyond the commit that it went back to."""
+
+    steps: tuple[StepExecution, ...]
+    """The executions as they were before."""
+    status: Status
+    """The run's, like the fields below; they hold again when the branch has all these steps again."""
+    current_step: int | None
+    completed_at: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunState:
     """The state of a run, with everything needed to resume it."""
 
@@ -238,6 +250,8 @@ class RunState:
     usage: Usage = Usage()
     step_executions: Mapping[int, StepExecution] = field(default_factory=dict)
     """Step number -> execution, in the order of the plan."""
+    beyond: tuple[Beyond, ...] = ()
+    """What is not on the branch now, because the run went back; one entry each time, newest last."""
 
     def execution(self, number: int) -> StepExecution:
         """Return the execution of step ``number``. Raises ``UsageError`` if there is none."""
@@ -361,18 +375,24 @@ def retry_step(state: RunState, number: int) -> RunState:
     """Reset step ``number`` to pending. Its error, refusal, usage and guidance stay; interrupted work does not."""
     step = state.execution(number)
     is_iteration = step.status == Status.COMPLETED and bool(step.guidance)
-    fresh = StepExecution(
-        step_number=number,
+    landed = step.landed if step.iterates else None
+    if is_iteration:
+        landed = replace(step, guidance="", review=None)
+    fresh = replace(renew_step(step), iterates=step.iterates or is_iteration, landed=landed)
+    return replace(_end(state, fresh), status=Status.IN_PROGRESS, completed_at=None)
+
+
+def renew_step(step: StepExecution) -> StepExecution:
+    """Return ``step`` as pending, with its error, refusal, usage and guidance."""
+    return StepExecution(
+        step_number=step.step_number,
         title=step.title,
         text_sha256=step.text_sha256,
         error=step.error,
         usage=step.usage,
         refusal=step.refusal,
         guidance=step.guidance,
-        iterates=step.iterates or is_iteration,
-        landed=replace(step, guidance="", review=None) if is_iteration else step.landed if step.iterates else None,
     )
-    return replace(_end(state, fresh), status=Status.IN_PROGRESS, completed_at=None)
 
 
 def restore_landed(state: RunState, number: int, *, now: str) -> RunState:
@@ -458,7 +478,16 @@ def reconcile(state: RunState, steps: Sequence[StepKey]) -> tuple[RunState, tupl
     removed = (known for known in state.step_executions.values() if known.step_number not in new_numbers)
     notices += [_describe_removed(known) for known in removed]
     current = None if state.current_step is None else new_numbers.get(state.current_step)
-    return replace(state, step_executions=executions, current_step=current), tuple(notices)
+    beyond = tuple(_renumber(each, new_numbers) for each in state.beyond)
+    return replace(state, step_executions=executions, current_step=current, beyond=beyond), tuple(notices)
+
+
+def _renumber(beyond: Beyond, new_numbers: Mapping[int, int]) -> Beyond:
+    """Return ``beyond`` with the steps that are still in the plan; those it no longer has are only in the notes."""
+    steps = (step for step in beyond.steps if step.step_number in new_numbers)
+    current = None if beyond.current_step is None else new_numbers.get(beyond.current_step)
+    renumbered = tuple(replace(step, step_number=new_numbers[step.step_number]) for step in steps)
+    return replace(beyond, steps=renumbered, current_step=current)
 
 
 def _match(known: Sequence[StepExecution], steps: Sequence[StepKey]) -> dict[int, StepExecution]:

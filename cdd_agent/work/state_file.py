@@ -354,7 +354,9 @@ def _decode(data: bytes, moved: _MovedSteps, *, path: str) -> RunState:
         steps = [places[position] if position in places else next(rest) for position in range(count)]
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise _damaged(path, str(error)) from error
-    return replace(state, schema=SCHEMA, step_executions={step.step_number: _upgrade(step) for step in steps})
+    beyond = tuple(replace(each, steps=tuple(map(_upgrade, each.steps))) for each in state.beyond)
+    executions = {step.step_number: _upgrade(step) for step in steps}
+    return replace(state, schema=SCHEMA, step_executions=executions, beyond=beyond)
 
 
 def _upgrade(step: StepExecution) -> StepExecution:
@@ -395,6 +397,7 @@ def _find_foreign_value(state: RunState) -> str | None:
     if _has_negative(state.usage):
         return f"the run has a negative usage: {state.usage!r:.200}"
     steps = [*state.step_executions.items()]
+    steps += [(step.step_number, step) for entry in state.beyond for step in entry.steps]
     steps += [(number, step.landed) for number, step in steps if step.landed is not None]
     for number, step in steps:
         if _has_negative(step.usage):

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -155,8 +155,10 @@ class Run:
     def complete(self) -> None:
         self.keep(replace(self.step, status=Status.COMPLETED), current=False)
 
-    def cycle(self, number: int, *, until: PhaseName = "REFACTOR") -> None:
-        """A whole cycle, or its beginning."""
+    def cycle(
+        self, number: int, *, until: PhaseName = "REFACTOR", landed: Callable[[CommitId], object] = lambda _: None
+    ) -> None:
+        """A whole cycle, or its beginning; ``landed`` hears of each commit."""
         self.begin(number)
         boxes = "".join(f"- [{'x' if at < number else ' '}] {title}\n" for at, title in enumerate(TITLES, start=1))
         parts: tuple[tuple[PhaseName, dict[str, str], NextPhase], ...] = (
@@ -166,7 +168,7 @@ class Run:
             ("REFACTOR", {}, "PLAN"),
         )
         for phase, files, following in parts:
-            self.land(phase, files, following=following)
+            landed(self.land(phase, files, following=following))
             if phase == until:
                 break
         if until == "REFACTOR":
