@@ -1,134 +1,67 @@
-"""The words of records decide nothing: with other ones, everything is judged the same."""
+"""The words of findings and reasons."""
 
-import json
-from collections.abc import Callable
-from contextlib import suppress
+import ast
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from cdd_agent.audit.handoffs import AuditedHandoff
-from cdd_agent.cli.app import run
-from cdd_agent.errors import CddError
-from cdd_agent.git.notes import REF
-from cdd_agent.git.repository import Repository
-from cdd_agent.model.conversation import Turn
-from cdd_agent.review import Comments
-from cdd_agent.runs.story import load_story
-from cdd_agent.tickets.ticket import find
-from cdd_agent.work import wording
-from cdd_agent.work.state_file import load_state
-from pytest_tdd_agent import wording as gate_wording
-from tests.cdd_agent.runs.plan_steps.conftest import FEATURE, Work, make_work
-from tests.fakes.cases import soak_after
-from tests.fakes.clock import FakeClock
-from tests.fakes.demo import SLUG, ProjectCrew, captured
-from tests.fakes.model import ScriptedModel, says
-from tests.fakes.project import CODE, Project, green, red, runs, writes
+import cdd_agent
+from cdd_agent.evidence.clean_copy import CODES
+from cdd_agent.work.finding import Finding
+from cdd_agent.work.wording import TEMPLATES, change_texts, explain
+from pytest_tdd_agent import wording
+from pytest_tdd_agent.report import Clause, Reason
 
-WRONG = writes("discount.py", CODE.replace("10", "11"))
+MAKERS = {"Clause": 0, "NotComparedError": 0, "note": 1, "refuse": 1}
+"""Function -> which of its arguments is a case."""
 
 
-@pytest.fixture
-def change_words(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Call it to replace every template; the case stays visible, so that nothing is equal by chance."""
-
-    def change() -> None:
-        for templates in (gate_wording.TEMPLATES, wording.TEMPLATES):
-            for number, case in enumerate(templates):
-                monkeypatch.setitem(templates, case, f"word {number} of {len(templates)}")
-
-    return change
-
-
-def audit(project: Path) -> list[tuple[str, str, bool | None]]:
-    with captured() as (screen, _):
-        audited: tuple[AuditedHandoff, ...] = ProjectCrew(project, screen=screen).auditor().run()
-    return [(each.phase, claim.name, claim.holds) for each in audited for claim in each.claims]
+def list_cases() -> Iterator[str]:
+    """Yield the cases that the product names."""
+    for path in Path(cdd_agent.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if not isinstance(node, ast.Call):
+                continue
+            at = MAKERS.get(getattr(node.func, "id", ""))
+            given = [] if at is None else node.args[at : at + 1]
+            given += [keyword.value for keyword in node.keywords if keyword.arg == "case"]
+            for part in given:
+                chosen = [part.body, part.orelse] if isinstance(part, ast.IfExp) else [part]
+                yield from (str(each.value) for each in chosen if isinstance(each, ast.Constant) and each.value)
 
 
-def forge_place(project: Path) -> None:
-    """Let the note of GREEN name a place outside of its change."""
-    repository = Repository.find(project)
-    commit = repository.git("log", ("-1", "--grep=^Phase: GREEN", "--format=%H")).strip()
-    first, *others = repository.git("notes", (f"--ref={REF}",), "show", commit).splitlines()
-    note = json.loads(first)
-    note["gate"]["evidence"][0]["places"] = ["nowhere.py:1"]
-    lines = "".join(f"{line}\n" for line in (json.dumps(note, separators=(",", ":")), *others))
-    blob = repository.git("hash-object", ("-w", "--stdin"), stdin=lines.encode()).strip()
-    repository.git("notes", (f"--ref={REF}",), "add", ("-f", "-C"), blob, commit)
+def test_every_case_has_a_template() -> None:
+    known = {*TEMPLATES, *wording.TEMPLATES}
+    assert {*list_cases()} - known == set()
+    assert [code for code in CODES if code not in known] == ["only_under_test"], "it always has a case"
 
 
-def test_the_notes_of_old_commits_are_audited_the_same_with_other_words(
-    finished: Path, change_words: Callable[[], None]
-) -> None:
-    usual = audit(finished)
-    assert ("GREEN", "checks", True) in usual
-    change_words()
-    assert audit(finished) == usual
-    forge_place(finished)
-    assert ("GREEN", "checks", False) in audit(finished)
+def test_both_packages_name_their_cases_differently() -> None:
+    assert TEMPLATES.keys().isdisjoint(wording.TEMPLATES)
 
 
-def test_status_and_report_of_old_work_are_the_same_with_other_words(
-    finished: Path, change_words: Callable[[], None], capsys: pytest.CaptureFixture[str]
-) -> None:
-    ticket = find(finished, SLUG)
-
-    def read() -> tuple[object, ...]:
-        comments = Comments(Repository.find(finished), finished, clock=FakeClock())
-        lines = []
-        for arguments in (("--json", "status", SLUG), ("status", SLUG)):
-            assert run(["--project", str(finished), *arguments]) == 0
-            lines.append(capsys.readouterr().out)
-        return load_state(ticket.state_path), load_story(ticket, project=finished, comments=comments), lines
-
-    usual = read()
-    change_words()
-    assert read() == usual
-
-
-def summarize(work: Work, model: ScriptedModel) -> tuple[object, ...]:
-    """What has become of the ticket: everything but words, times, and paths."""
-    steps = work.saved.step_executions.values()
-    return (
-        work.statuses,
-        [(each.phase, each.number, each.verdict, each.finding) for step in steps for each in step.attempts],
-        [[reason.code for reason in each.reasons] for step in steps for each in step.attempts],
-        [[found.outcome for found in each.evidence] for step in steps for each in step.attempts],
-        work.project.git("log", "--format=%s %T"),
-        len(model.requests),
-    )
-
-
-@soak_after(
-    2,
-    "turns",
+@pytest.mark.parametrize(
+    ("finding", "words"),
     [
-        pytest.param((WRONG, green()), id="done"),
-        pytest.param((says("No."),) * 5, id="no progress"),
-        pytest.param((WRONG, WRONG, WRONG), id="same failures"),
-        pytest.param((runs("echo 1 > tests/test_prices.py"), green()), id="forbidden"),
+        (
+            Finding(check="outside", outcome="confirmed", case="same_outside", calls=1, functions=("a", "b", "c", "d")),
+            "Checked outside of a test run: 1 call of a, b, c and 1 more had the same result.",
+        ),
+        (
+            Finding(check="signs", outcome="review", case="signs", parts={"signs": (Clause("traces"), "x")}),
+            "To review in the change: traces the process; x.",
+        ),
+        (Finding(check="run", outcome="noted", case="of_tomorrow", parts={"a": 1}), "of_tomorrow (a: 1)"),
     ],
 )
-def test_half_done_work_is_continued_the_same_with_other_words(
-    project: Project, tmp_path: Path, *, change_words: Callable[[], None], turns: tuple[Turn, ...]
-) -> None:
-    begun = make_work(project, FEATURE)
-    with pytest.raises(KeyboardInterrupt):
-        go_on(begun, ScriptedModel([red(), WRONG, KeyboardInterrupt()]))
-    results = []
-    for name in ("usual", "other"):
-        work = begun.copy(tmp_path / name)
-        model = ScriptedModel([*turns, KeyboardInterrupt()])
-        with suppress(KeyboardInterrupt, CddError):
-            go_on(work, model)
-        results.append(summarize(work, model))
-        change_words()
-    assert results[0] == results[1]
+def test_a_finding_is_explained_by_its_fields_and_parts(finding: Finding, words: str) -> None:
+    assert explain(finding) == words
 
 
-def go_on(work: Work, model: ScriptedModel) -> None:
-    executor = work.executor(model, max_attempts=4)
-    with executor.running():
-        executor.run_all()
+def test_all_texts_of_a_record_are_changed_also_inside_of_clauses() -> None:
+    clause = Clause("mutant", {"where": "secret.py:1", "how": Clause("other_value", {"now": "secret", "before": "1"})})
+    reason = Reason("unproven_change", None, parts={"tried": (clause, "secret"), "count": 2})
+    changed = change_texts(reason.parts, lambda text: text.replace("secret", "***"))
+    assert "secret" not in str(changed)
+    assert changed["count"] == 2
