@@ -562,10 +562,13 @@ _BY_TAG: dict[str, type[Event]] = {kind.__name__: kind for kind in get_args(Even
 _BEYOND_ASCII = re.compile(r"[^ -~]")
 
 
-def encode(event: Event | Answer) -> bytes:
-    """Return ``event`` as one line of JSON without a newline; control characters are escaped, so ``cat`` is safe."""
+def encode(event: Event | Answer, *, complete: Callable[[object], object] = lambda fields: fields) -> bytes:
+    """Return ``event`` as one line of JSON without a newline; control characters are escaped, so ``cat`` is safe.
+
+    ``complete`` can add keys for people, which ``decode`` ignores.
+    """
     fields = {"event": type(event).__name__, **msgspec.to_builtins(event)}
-    line = json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
+    line = json.dumps(complete(fields), ensure_ascii=False, separators=(",", ":"))
     return _BEYOND_ASCII.sub(_escape, line).encode()
 
 

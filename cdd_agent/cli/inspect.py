@@ -425,12 +425,14 @@ def report(invocation: Invocation, slug: str, *, page: Path | None) -> None:
     elif invocation.as_json:
         import msgspec  # the help of a command works without it
 
+        from cdd_agent.work.wording import add_messages
+
         steps = tuple(
             dataclasses.replace(step, runs=tuple(dataclasses.replace(run, landed=None) for run in step.runs))
             for step in story.steps
         )
-        fields = dataclasses.asdict(dataclasses.replace(story, steps=steps))
-        sys.stdout.write(json.dumps({"event": "TicketReported", **fields}, default=msgspec.to_builtins) + "\n")
+        fields = add_messages(msgspec.to_builtins(dataclasses.replace(story, steps=steps)))
+        sys.stdout.write(json.dumps({"event": "TicketReported"} | msgspec.convert(fields, dict)) + "\n")
     else:
         show_story(story, screen=invocation.screen)
 

@@ -265,6 +265,7 @@ def _list_slugs(context: click.Context, start: str) -> list[str]:
 def print_json(event: "Event | Answer") -> None:
     """Print one event, or one line of an answer, on standard output."""
     from cdd_agent.events import encode
+    from cdd_agent.work.wording import add_messages
 
-    sys.stdout.write(encode(event).decode("utf-8") + "\n")
+    sys.stdout.write(encode(event, complete=add_messages).decode("utf-8") + "\n")
     sys.stdout.flush()

@@ -6,6 +6,8 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
+import msgspec
+
 from cdd_agent.untrusted.paths import Protection
 from cdd_agent.work.finding import Finding
 from pytest_tdd_agent import wording
@@ -376,6 +378,19 @@ def change_finding(finding: Finding, change: Callable[[str], str]) -> Finding:
     """Return the finding with ``change`` applied to all its texts."""
     places, functions = (tuple(map(change, texts)) for texts in (finding.places, finding.functions))
     return replace(finding, places=places, functions=functions, parts=change_texts(finding.parts, change))
+
+
+def add_messages(plain: object) -> object:
+    """Return plain values for JSON with ``message`` in each reason and finding: its words, for people."""
+    if isinstance(plain, (list, tuple)):
+        return [*map(add_messages, plain)]
+    if not isinstance(plain, dict):
+        return plain
+    made = {key: add_messages(value) for key, value in plain.items()}
+    if {"case", "parts"} <= made.keys() and not made.keys().isdisjoint({"code", "check"}):
+        record = msgspec.convert(plain, type=Reason) if "code" in made else msgspec.convert(plain, type=Finding)
+        made["message"] = explain(record)
+    return made
 
 
 def has_quoted(reasons: Iterable[Reason], words: str) -> bool:

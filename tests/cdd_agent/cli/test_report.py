@@ -68,7 +68,9 @@ def test_the_story_is_told_as_text_and_as_json(finished: Path, capsys: pytest.Ca
     story = json.loads(capsys.readouterr().out)
     assert story["event"] == "TicketReported"
     assert {"spec", "plan", "red", "green"} <= story["phases"].keys()
-    assert story["steps"][0]["runs"][0]["attempts"][0]["phase"] == "red"
+    attempts = story["steps"][0]["runs"][0]["attempts"]
+    assert attempts[0]["phase"] == "red"
+    assert all(found["message"] for each in attempts for found in (*each["reasons"], *each["findings"]))
 
 
 def test_report_and_status_count_the_same_even_what_other_processes_used(

@@ -1,15 +1,18 @@
 """The words of findings and reasons."""
 
 import ast
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import cdd_agent
+from cdd_agent.events import GateJudged, decode, encode
 from cdd_agent.evidence.clean_copy import CODES
 from cdd_agent.work.finding import Finding
-from cdd_agent.work.wording import TEMPLATES, change_texts, explain
+from cdd_agent.work.wording import TEMPLATES, add_messages, change_texts, explain
 from pytest_tdd_agent import wording
 from pytest_tdd_agent.report import Clause, Reason
 
@@ -57,6 +60,17 @@ def test_both_packages_name_their_cases_differently() -> None:
 )
 def test_a_finding_is_explained_by_its_fields_and_parts(finding: Finding, words: str) -> None:
     assert explain(finding) == words
+
+
+def test_json_for_people_has_the_words_of_each_record_which_nothing_reads_again() -> None:
+    reason = Reason("no_change", None, parts={"text": ("a", Clause("none"))})
+    finding = Finding(check="run", outcome="noted", case="text", parts={"text": "Fine."})
+    event = GateJudged(phase="red", attempt=1, open=False, reasons=(reason,), evidence="")
+    line = encode(event, complete=add_messages)
+    assert json.loads(line)["reasons"][0]["message"].startswith("no file was changed")
+    assert decode(line) == event
+    plain = json.loads(msgspec.json.encode(finding))
+    assert add_messages({"steps": (plain,)}) == {"steps": [{**plain, "message": "Fine."}]}
 
 
 def test_all_texts_of_a_record_are_changed_also_inside_of_clauses() -> None:
