@@ -7,22 +7,18 @@ for a baseline are not in the notes; they come from a new run of the tests.
 import re
 import shlex
 import unicodedata
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from cdd_agent.errors import UsageError
 from cdd_agent.git.notes import NotesDamaged, find_missing_ref, read_tip, survey_notes
 from cdd_agent.git.repository import CommitId, Repository
-from cdd_agent.runs import test_list
 from cdd_agent.storage import read_ordinary, write_atomic
-from cdd_agent.tdd.context import Context
-from cdd_agent.tdd.step import StepRecovery
-from cdd_agent.tdd.verdict import RedVerdict
 from cdd_agent.tickets.ticket import Ticket
-from cdd_agent.work.handoff import PHASE_OF, CurrentTest, Handoff
+from cdd_agent.work.handoff import Handoff
 from cdd_agent.work.records import find_records
-from cdd_agent.work.state import AttemptRecord, RunState, Status, StepExecution
+from cdd_agent.work.state import RunState, Status, StepExecution
 from cdd_agent.work.state_file import load_state
 
 PREFIX = "tdd-"
@@ -216,101 +212,6 @@ def list_used_names(repository: Repository) -> frozenset[str]:
         return frozenset()
     log = (f"--grep=^Ticket: {PREFIX}", "--format=%(trailers:key=Ticket,valueonly,separator=%x0A)")
     return frozenset(repository.git("log", log, "HEAD").split())
-
-
-def rebuild_state(history: FeatureHistory, *, now: str, context: Context) -> RunState:
-    """Return the state of a run that continues from HEAD, after its last landed phase or later commits."""
-    head = context.repository.read_head()
-    cycles: dict[int, list[CommittedHandoff]] = {}
-    for each in history.lines:
-        cycles.setdefault(each.handoff.cycle_number, []).append(each)
-    steps = {number: _rebuild_step(number, cycles[number], now=now, context=context) for number in sorted(cycles)}
-    last = steps[max(steps)]
-    if last.status == Status.IN_PROGRESS:
-        steps[last.step_number] = _move_to_head(history.slug, last, head=head, context=context)
-    return RunState(
-        ticket_slug=history.slug,
-        status=Status.COMPLETED if history.is_complete else Status.IN_PROGRESS,
-        completed_at=now if history.is_complete else None,
-        started_at=now,
-        base_commit=head,
-        branch=context.repository.read_branch(),
-        step_executions=steps,
-    )
-
-
-def _rebuild_step(number: int, lines: list[CommittedHandoff], *, now: str, context: Context) -> StepExecution:
-    last = lines[-1].handoff
-    landed = [each for each in lines if each.handoff.error is None]
-    commits: dict[str, str] = {PHASE_OF[each.handoff.phase]: str(each.commit) for each in landed}
-    title = next((each.handoff.current_test.description for each in landed), last.current_test.description)
-    is_over = last.phase == "REFACTOR" or (last.error is None and (last.next_phase == "COMPLETE" or _is_covered(last)))
-    answer = _rebuild_answer(landed, context=context)
-    if answer is None and not is_over:
-        commits = {}  # the chosen test is unknown, so PLAN chooses again
-    attempts: list[AttemptRecord] = []
-    if "plan" in commits:
-        attempts.append(AttemptRecord(phase="plan", number=1, verdict="open", answer=answer))
-    for covered in (each.handoff for each in landed if _is_covered(each.handoff)):
-        is_kept = covered.current_test.description in covered.completed_tests
-        finding = RedVerdict.ALREADY_GREEN if is_kept else RedVerdict.DROPPED
-        attempts.append(AttemptRecord(phase="red", number=1, verdict="open", finding=finding))
-    return StepExecution(
-        step_number=number,
-        title=title,
-        text_sha256="",
-        status=Status.COMPLETED if is_over else Status.IN_PROGRESS,
-        started_at=now,
-        completed_at=now if is_over else None,
-        attempts=tuple(attempts),
-        commits=commits,
-    )
-
-
-def _move_to_head(slug: str, step: StepExecution, *, head: CommitId | None, context: Context) -> StepExecution:
-    step = replace(step, base_commit=head)
-    if not step.commits or head is None:
-        return step
-    attempts = list(step.attempts)
-    for phase in ("red", "green"):
-        if phase in step.commits:
-            # The report does not exist. Naming it makes the next baseline run the tests.
-            path = StepRecovery(slug, step, context=context).report_path(f"{phase}-1")
-            report = str(path.relative_to(context.records.folder))
-            attempts.append(AttemptRecord(phase=phase, number=1, verdict="open", report=report))
-    *_, latest = step.commits
-    return replace(step, commits={**step.commits, latest: str(head)}, attempts=tuple(attempts))
-
-
-def _is_covered(handoff: Handoff) -> bool:
-    return handoff.phase == "RED" and handoff.next_phase == "PLAN" and handoff.error is None
-
-
-def _rebuild_answer(landed: Sequence[CommittedHandoff], *, context: Context) -> str | None:
-    """Return PLAN's answer according to the notes of its cycle; None if they do not name the chosen test."""
-    if not landed:
-        return None
-    first = landed[0].handoff
-    if first.phase == "PLAN" and first.next_phase == "COMPLETE":
-        return test_list.format_answer(None)
-    test = next((each.handoff.current_test for each in landed if each.handoff.current_test.test_file), None)
-    test_file = test.test_file if test else _find_test_file(landed, context=context)
-    test = test or first.current_test
-    if not test_file:
-        return None
-    choice = CurrentTest(description=test.description, test_file=test_file, impl_file=test.impl_file)
-    return test_list.format_answer(choice)
-
-
-def _find_test_file(landed: Iterable[CommittedHandoff], *, context: Context) -> str:
-    """Return the test file that RED committed; empty if there is none."""
-    inside = context.to_repository_path("")
-    for each in landed:
-        if each.handoff.phase == "RED":
-            names = context.repository.git("diff-tree", ("--no-commit-id", "--name-only", "-r", "-z"), each.commit)
-            changed = [path.removeprefix(inside) for path in names.split("\0") if path.startswith(inside)]
-            return next((path for path in changed if test_list.is_test_file(path)), "")
-    return ""
 
 
 def begin_feature(root: Path, repository: Repository, *, text: str) -> Feature:

@@ -7,6 +7,7 @@ somewhere else, it continues from the handoff notes. The four agents are list, t
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import assert_never
 
 from cdd_agent.errors import GateClosed, UsageError
 from cdd_agent.events import Notice
@@ -14,15 +15,8 @@ from cdd_agent.git import commits
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.runner import GitRefused
 from cdd_agent.runs import test_list
-from cdd_agent.runs.feature import (
-    BEGIN,
-    RESUME,
-    Feature,
-    list_completed,
-    load_feature_state,
-    read_history,
-    rebuild_state,
-)
+from cdd_agent.runs.feature import BEGIN, RESUME, Feature, list_completed, load_feature_state
+from cdd_agent.runs.ledger import Known, Ledger, Unknown, continue_at
 from cdd_agent.runs.run import Run, Source, is_dropped
 from cdd_agent.runs.test_list import ListEntry, ListFacts
 from cdd_agent.storage import read_ordinary
@@ -63,7 +57,7 @@ def find_state(feature: Feature, *, context: Context, now: str) -> RunState:
     """
     state = load_feature_state(feature)
     if state is None or _has_moved_away(state, feature=feature, context=context):
-        state = _find_state_in_notes(state, feature=feature, context=context, now=now)
+        state = _follow_head(state, feature=feature, context=context, now=now)
     if state is not None and state.status == Status.COMPLETED:
         raise UsageError(f"{feature.slug} is complete.", hint=f"begin another: {BEGIN}")
     if state is None:
@@ -84,24 +78,37 @@ def _has_moved_away(state: RunState, *, feature: Feature, context: Context) -> b
     return not (can_adapt and head and landed and context.repository.is_ancestor(landed, of=head))
 
 
-def _find_state_in_notes(known: RunState | None, *, feature: Feature, context: Context, now: str) -> RunState | None:
-    """Return the state according to the notes; a new one if nothing has landed; None if the run is unknown."""
-    repository = context.repository
-    history = read_history(repository, slug=feature.slug)
-    if history is not None:
-        context.emit(Notice(text=f"Continuing from the handoff notes of {history.slug}."))
-        state = rebuild_state(history, now=now, context=context)
-        return replace(state, usage=known.usage) if known else state
-    if known is None:
-        return None
-    has_landed = any(step.commits for step in known.step_executions.values())
-    if not has_landed or repository.read_head() == known.base_commit:
-        return RunState(ticket_slug=feature.slug, started_at=now, usage=known.usage)
-    raise UsageError(
-        f"HEAD is at {str(repository.read_head())[:10]}, which has no notes of the run {feature.slug}.\n"
-        "Nothing was touched.",
-        hint=f"git switch {known.branch or 'to the commit of the run'}, then: {RESUME}",
-    )
+def _follow_head(saved: RunState | None, *, feature: Feature, context: Context, now: str) -> RunState | None:
+    """Return the state at HEAD, from where the cycle in progress continues; None if nothing is known of the run."""
+    repository, head = context.repository, commits.require_base(context.repository)
+    ledger = Ledger(slug=feature.slug, saved=saved, repository=repository, project=context.project)
+    found = ledger.state_at(head)
+    match found:
+        case Known(state=state, basis=basis):
+            pass
+        case Unknown(why=why):
+            if why == "no records":
+                return None
+            raise UsageError(
+                f"This clone is shallow, so it may lack commits of the run {feature.slug}.\nNothing was touched.",
+                hint=f"fetch them: git fetch --unshallow; then: {RESUME}",
+            )
+        case _:
+            assert_never(found)
+    if not any(step.commits for step in state.step_executions.values()):
+        has_landed = saved is not None and any(step.commits for step in saved.step_executions.values())
+        if saved is not None and has_landed and head != saved.base_commit:
+            raise UsageError(
+                f"HEAD is at {head[:10]}, which has no notes of the run {feature.slug}.\nNothing was touched.",
+                hint=f"git switch {saved.branch or 'to the commit of the run'}, then: {RESUME}",
+            )
+        return RunState(ticket_slug=feature.slug, started_at=now, usage=state.usage, beyond=state.beyond)
+    records = "saved state" if basis == "state alone" else f"handoff notes of {feature.slug}"
+    context.emit(Notice(text=f"Continuing from the {records}."))
+    step = _last_cycle(state)
+    if step.status == Status.IN_PROGRESS:
+        state = states.replace_step(state, continue_at(step, head, slug=feature.slug))
+    return replace(state, branch=repository.read_branch())
 
 
 def _reset_failed_phase(state: RunState) -> RunState:

@@ -7,8 +7,10 @@ import pytest
 from cdd_agent.errors import UsageError
 from cdd_agent.git import notes_repair
 from cdd_agent.git.notes import NotesDamaged
+from cdd_agent.git.repository import CommitId
 from cdd_agent.runs import test_list
-from cdd_agent.runs.feature import begin_feature, find_resumable, list_used_names, read_history, rebuild_state
+from cdd_agent.runs.feature import begin_feature, find_resumable, list_used_names, read_history
+from cdd_agent.runs.ledger import Known, Ledger
 from cdd_agent.tdd.verdict import RedVerdict
 from cdd_agent.work.handoff import CurrentTest
 from cdd_agent.work.records import find_records
@@ -47,7 +49,10 @@ def test_the_request_and_every_cycle_are_told_by_the_history(stopped_after: Stop
     told = read_history(project.repository)
     assert told is not None
     assert (told.slug, told.text, told.is_complete) == (SLUG, REQUEST, True)
-    state = rebuild_state(told, now=NOW, context=project.context(ScriptedModel([])))
+    ledger = Ledger(slug=SLUG, saved=None, repository=project.repository, project=project.folder)
+    known = ledger.state_at(CommitId(str(project.repository.read_head())))
+    assert isinstance(known, Known)
+    state = known.state
     assert state.status == Status.COMPLETED
     first, second, end = state.step_executions.values()
     assert (first.title, tuple(first.commits)) == (TITLES[0], ("plan", "red", "green", "refactor"))
