@@ -22,7 +22,8 @@ from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.git.runner import GitRefused
 from cdd_agent.installation import suggest_upgrade
 from cdd_agent.tdd.examination import load_examples
-from cdd_agent.tdd.step import make_handoff_id, step_label
+from cdd_agent.tdd.phase_commit import make_handoff_id
+from cdd_agent.tdd.step import step_label
 from cdd_agent.testrun.suite import Suite
 from cdd_agent.work.finding import Finding
 from cdd_agent.work.handoff import PHASE_OF, GateSummary, Handoff, is_newer, phase_name, sequence

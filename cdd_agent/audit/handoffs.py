@@ -21,7 +21,8 @@ from cdd_agent.git.notes import Note
 from cdd_agent.git.repository import CommitId, Repository, format_lines
 from cdd_agent.git.runner import GitRefused
 from cdd_agent.storage import read_ordinary
-from cdd_agent.tdd.step import make_handoff_id, step_label
+from cdd_agent.tdd.phase_commit import make_handoff_id
+from cdd_agent.tdd.step import step_label
 from cdd_agent.work.handoff import NUMBER_KEYS, PHASE_OF, Handoff, decode_line, is_newer, phase_name
 from cdd_agent.work.state import Phase
 from pytest_tdd_agent.codec import LIMIT_BYTES, ReportError, load

@@ -38,7 +38,7 @@ from cdd_agent.runs.artifact import GreenArtifact
 from cdd_agent.runs.history import find_status, list_handoffs, read_reachable_notes
 from cdd_agent.runs.rollback import RollbackPlan, Rollbacks
 from cdd_agent.runs.undo import Undo
-from cdd_agent.tdd.step import alone
+from cdd_agent.tdd.locks import alone
 from cdd_agent.tickets.ticket import find
 from cdd_agent.untrusted.text import clean
 from cdd_agent.work.state_file import load_state

@@ -17,7 +17,8 @@ from typing import Literal, TypeAlias, get_args
 from cdd_agent.git.notes import NotesDamaged, read_notes, read_shallow_commits, read_tip
 from cdd_agent.git.repository import CommitId, Repository, format_lines
 from cdd_agent.runs import test_list
-from cdd_agent.tdd.step import make_handoff_id, step_label
+from cdd_agent.tdd.phase_commit import make_handoff_id
+from cdd_agent.tdd.step import step_label
 from cdd_agent.tdd.verdict import RedVerdict
 from cdd_agent.work.handoff import NUMBER_OPTIONS, PHASE_OF, CurrentTest, Handoff
 from cdd_agent.work.state import AttemptRecord, Beyond, Phase, RunState, Status, StepExecution, renew_step

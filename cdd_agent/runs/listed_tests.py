@@ -23,7 +23,8 @@ from cdd_agent.storage import read_ordinary
 from cdd_agent.tdd.context import Brief, Context, Phase, Policy, Progress, ResumeCommands, WorkItem
 from cdd_agent.tdd.cycle import Ending
 from cdd_agent.tdd.instructions import describe_item, format_bullets
-from cdd_agent.tdd.step import StepRecovery, landed_head
+from cdd_agent.tdd.recovery import StepRecovery
+from cdd_agent.tdd.step import landed_head
 from cdd_agent.tdd.verdict import RedVerdict
 from cdd_agent.untrusted.text import format_line
 from cdd_agent.work import state as states

@@ -30,7 +30,8 @@ from cdd_agent.storage import read_ordinary
 from cdd_agent.tdd import verdict
 from cdd_agent.tdd.context import Context, WorkItem, summarize_evidence
 from cdd_agent.tdd.examination import load_examples
-from cdd_agent.tdd.step import StepRecovery, alone_on
+from cdd_agent.tdd.locks import alone_on
+from cdd_agent.tdd.recovery import StepRecovery
 from cdd_agent.tickets.ticket import Ticket, list_tickets
 from cdd_agent.work import state as states
 from cdd_agent.work.finding import Finding

@@ -29,7 +29,8 @@ from cdd_agent.runs import records
 from cdd_agent.runs.feature import BEGIN, PREFIX, RUN
 from cdd_agent.runs.records import Files, RollbackRecord, StoredRecord, decode_states, rewind
 from cdd_agent.storage import write_atomic
-from cdd_agent.tdd.step import StepRefs, alone, landed_head
+from cdd_agent.tdd.locks import alone
+from cdd_agent.tdd.step import StepRefs, landed_head
 from cdd_agent.work.handoff import Handoff
 from cdd_agent.work.records import find_records
 from cdd_agent.work.state import RunState, Status, StepExecution

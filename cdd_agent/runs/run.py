@@ -20,7 +20,8 @@ from cdd_agent.tdd.baseline import TargetsLeftOut
 from cdd_agent.tdd.briefing import describe_refusal, keep_interruption
 from cdd_agent.tdd.context import Brief, Context, Phase, Policy, ResumeCommands, WorkItem
 from cdd_agent.tdd.cycle import Cycle, Ending
-from cdd_agent.tdd.step import StepRecovery, alone_on
+from cdd_agent.tdd.locks import alone_on
+from cdd_agent.tdd.recovery import StepRecovery
 from cdd_agent.tdd.verdict import RedVerdict
 from cdd_agent.tickets.plan import find_dependents, find_ready
 from cdd_agent.tickets.ticket import Ticket

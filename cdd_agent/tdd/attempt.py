@@ -70,7 +70,8 @@ from cdd_agent.tdd.instructions import (
     list_remedies,
 )
 from cdd_agent.tdd.kinds import FileKinds, ask_to_land, find_started, is_settings
-from cdd_agent.tdd.step import StepRecovery, load_report
+from cdd_agent.tdd.recovery import StepRecovery
+from cdd_agent.tdd.step import load_report
 from cdd_agent.tdd.tools import CommentAnswers, KnownTests, make_lock_check, make_tools
 from cdd_agent.tdd.verdict import PhaseLocks, RedVerdict
 from cdd_agent.testrun.foreign import make_syntax_check

@@ -11,7 +11,7 @@ from cdd_agent.git.repository import CommitId
 from cdd_agent.git.tree_store import Snapshot
 from cdd_agent.model.conversation import Model, Request, Turn
 from cdd_agent.tdd.context import Context, Phase, SuiteTask, WorkItem
-from cdd_agent.tdd.step import StepRecovery
+from cdd_agent.tdd.recovery import StepRecovery
 from cdd_agent.tdd.verdict import is_or_contains
 from cdd_agent.testrun.pytest_run import PytestSuite
 from cdd_agent.work.state import StepExecution

@@ -19,7 +19,8 @@ from cdd_agent.git.repository import CommitId, Entry, ObjectReader
 from cdd_agent.model.conversation import CHARACTERS_PER_TOKEN, Marks
 from cdd_agent.tdd.context import Context, Phase, WorkItem
 from cdd_agent.tdd.instructions import format_failures
-from cdd_agent.tdd.step import StepRecovery, load_report
+from cdd_agent.tdd.recovery import StepRecovery
+from cdd_agent.tdd.step import load_report
 from cdd_agent.tdd.verdict import list_test_files
 from cdd_agent.untrusted.keys import mask
 from cdd_agent.untrusted.python_source import split_lines

@@ -34,15 +34,10 @@ from cdd_agent.tdd.attempt import (
 from cdd_agent.tdd.baseline import Baseline, take_baseline
 from cdd_agent.tdd.briefing import describe_refusal, keep_interruption, save_interruption
 from cdd_agent.tdd.context import Context, Phase, Progress, WorkItem
-from cdd_agent.tdd.step import (
-    Landing,
-    StepRecovery,
-    find_broken_tests,
-    has_hooks,
-    load_report,
-    require_branch,
-    require_tests,
-)
+from cdd_agent.tdd.landing import find_broken_tests, has_hooks, require_branch, require_tests
+from cdd_agent.tdd.phase_commit import PhaseCommit
+from cdd_agent.tdd.recovery import StepRecovery
+from cdd_agent.tdd.step import load_report
 from cdd_agent.tdd.verdict import AT_ONCE, Course, RedVerdict, choose_course, has_test, judge_run, summarize_attempt
 from cdd_agent.work.handoff import phase_name
 from cdd_agent.work.state import (
@@ -303,8 +298,8 @@ class Cycle:
     def _record_commit(self, phase: Phase, commit: CommitId) -> None:
         self._save_state(record_commit(self._state, self._item.number, phase=phase, commit=commit))
 
-    def _landing(self, attempt: AttemptRecord, *, item: WorkItem | None = None) -> Landing:
-        return Landing(
+    def _landing(self, attempt: AttemptRecord, *, item: WorkItem | None = None) -> PhaseCommit:
+        return PhaseCommit(
             item=item or self._item, attempt=attempt, step=self._step, context=self._context, trailers=self._trailers
         )
 
@@ -312,7 +307,7 @@ class Cycle:
         """Commit the changes since ``baseline`` and land them; None: the commit was refused and the attempt closed.
 
         Without changes the policy decides between an empty commit and a second note on the step's last commit, if there
-        is one. Landing again after a crash finds the commit that has landed.
+        is one. PhaseCommit again after a crash finds the commit that has landed.
         """
         context, landing = self._context, self._landing(attempt, item=item)
         # Not the files as they are now: after the gate has judged them, somebody may have changed or deleted some.

@@ -17,7 +17,7 @@ from cdd_agent.model.conversation import Turn
 from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.tdd.attempt import Attempt
 from cdd_agent.tdd.baseline import take_baseline
-from cdd_agent.tdd.step import StepRecovery
+from cdd_agent.tdd.recovery import StepRecovery
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.work.state import AttemptRecord
 from tests.fakes.cases import soak_after

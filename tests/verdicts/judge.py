@@ -17,7 +17,7 @@ from cdd_agent.tdd.attempt import Attempt
 from cdd_agent.tdd.baseline import take_baseline
 from cdd_agent.tdd.context import Context, WorkItem
 from cdd_agent.tdd.examination import AGENT
-from cdd_agent.tdd.step import StepRecovery
+from cdd_agent.tdd.recovery import StepRecovery
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.testrun.pytest_run import PytestSuite
 from cdd_agent.work.wording import format_reason

@@ -16,7 +16,8 @@ from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.git.tree_store import TreeStore
 from cdd_agent.runs.records import RollbackRecord
 from cdd_agent.runs.rollback import Rollbacks
-from cdd_agent.tdd.step import StepRefs, alone, snapshot_ref
+from cdd_agent.tdd.locks import alone
+from cdd_agent.tdd.step import StepRefs, snapshot_ref
 from cdd_agent.work.handoff import (
     PHASE_OF,
     CurrentTest,

@@ -13,7 +13,7 @@ from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.notes import NotesDamaged
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.runs.ledger import MOST_BEYOND, History, Known, Ledger, PhaseLine, Unknown, fold, rebuild_state
-from cdd_agent.tdd.step import make_handoff_id
+from cdd_agent.tdd.phase_commit import make_handoff_id
 from cdd_agent.work import state as states
 from cdd_agent.work.handoff import CurrentTest, Handoff, NextPhase, PhaseName, phase_name, sequence
 from cdd_agent.work.state import AttemptRecord, Phase, RunState, Status, StepKey, Usage

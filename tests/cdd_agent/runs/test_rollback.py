@@ -14,7 +14,8 @@ from cdd_agent.git.run_tree import RunTrees
 from cdd_agent.git.tree_store import TreeStore
 from cdd_agent.runs.history import read_reachable_notes
 from cdd_agent.storage import private_folder
-from cdd_agent.tdd.step import StepRefs, alone, landed_head, snapshot_ref
+from cdd_agent.tdd.locks import alone
+from cdd_agent.tdd.step import StepRefs, landed_head, snapshot_ref
 from cdd_agent.work.records import find_records
 from cdd_agent.work.state import Status, StepExecution, StepKey, pending_steps
 from cdd_agent.work.state_file import lines_path, load_state, save_state

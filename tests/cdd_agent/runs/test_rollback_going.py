@@ -10,7 +10,7 @@ from cdd_agent.events import Notice
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.tree_store import REF, Checkpoints, TreeStore
 from cdd_agent.runs.rollback import Rollbacks
-from cdd_agent.tdd.step import alone
+from cdd_agent.tdd.locks import alone
 from tests.cdd_agent.runs.made_runs import Run, history, work_tree
 
 KILLED = 9

@@ -6,7 +6,7 @@ from cdd_agent.events import AttemptStarted, GateJudged, Notice, SuiteStarted, T
 from cdd_agent.model.conversation import Text
 from cdd_agent.tdd.attempt import Attempt, list_attempts
 from cdd_agent.tdd.baseline import Baseline, take_baseline
-from cdd_agent.tdd.step import StepRecovery
+from cdd_agent.tdd.recovery import StepRecovery
 from cdd_agent.work.state import AttemptRecord, Status, StepExecution
 from cdd_agent.work.wording import format_reason
 from cdd_agent.workspace.memory import Memory, MemoryFile

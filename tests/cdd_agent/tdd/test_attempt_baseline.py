@@ -13,7 +13,8 @@ from cdd_agent.runs.failing_tests import FailingTests
 from cdd_agent.runs.request import Wanted
 from cdd_agent.tdd.baseline import Baseline, PatientModel, add_hidden_tests, list_added_tests, take_baseline
 from cdd_agent.tdd.context import Context, Kind, Phase, WorkItem
-from cdd_agent.tdd.step import StepRecovery, snapshot_ref
+from cdd_agent.tdd.recovery import StepRecovery
+from cdd_agent.tdd.step import snapshot_ref
 from cdd_agent.tdd.verdict import judge_run
 from cdd_agent.work.records import find_records
 from cdd_agent.work.state import AttemptRecord, StepExecution

@@ -17,7 +17,7 @@ from cdd_agent.sandbox.port import Sandbox
 from cdd_agent.tdd.attempt import Attempt
 from cdd_agent.tdd.baseline import take_baseline
 from cdd_agent.tdd.context import Context
-from cdd_agent.tdd.step import StepRecovery
+from cdd_agent.tdd.recovery import StepRecovery
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.work.state import AttemptRecord, StepExecution
 from tests.fakes.model import ScriptedModel, says

@@ -11,7 +11,9 @@ from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.landing import Landed, LandingJournal, Landings
 from cdd_agent.git.repository import CommitId
 from cdd_agent.tdd.context import Context
-from cdd_agent.tdd.step import StepRecovery, alone_on, snapshot_ref
+from cdd_agent.tdd.locks import alone_on
+from cdd_agent.tdd.recovery import StepRecovery
+from cdd_agent.tdd.step import snapshot_ref
 from cdd_agent.work.records import find_records
 from cdd_agent.work.state import AttemptRecord, Status, StepExecution, lock_repository
 from tests.fakes.cases import soak_after
