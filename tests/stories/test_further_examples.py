@@ -4,9 +4,12 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
 
+from cdd_agent.work.finding import Finding
+from cdd_agent.work.wording import explain
 from tests.stories.conftest import Cdd, bare, git
 
 RECORDING = Path(__file__).with_name("further_examples.yaml")
@@ -60,10 +63,13 @@ def execute(cdd: Cdd, folder: Path, recording: Path) -> Told:
     step = state["step_executions"]["1"]
     note = git(project, "notes", "--ref=tdd-handoffs", "show", step["commits"]["green"]).splitlines()[0]
     return Told(
-        gates=[(event["open"], event["reasons"]) for event in judged],
+        gates=[
+            (event["open"], [f"{reason['code']}: {reason['message']}" for reason in event["reasons"]])
+            for event in judged
+        ],
         notices=[event["text"] for event in events if event["event"] == "Notice" and "xamined" in event["text"]],
         code=git(project, "show", "HEAD:roman.py"),
-        examples=json.loads(note)["gate"]["examples"],
+        examples=[explain(msgspec.convert(each, type=Finding)) for each in json.loads(note)["gate"]["examples"]],
         calls=step["usage"]["calls"],
     )
 

@@ -28,10 +28,11 @@ def make(random: Random) -> Given:
 
 
 def _note(random: Random) -> JSON:
-    reasons: list[JSON] = [text(random) for _ in range(random.randint(0, 2))]
+    version = random.choice((1, 2))
+    reasons: list[JSON] = [text(random) if version == 1 else _reason(random) for _ in range(random.randint(0, 2))]
     phase = random.choice(("RED", "GREEN", "REFACTOR"))
     return {
-        **({"v": 1} if random.random() < 0.9 else {"v": random.choice((0, 2, "1", None))}),
+        **({"v": version} if random.random() < 0.9 else {"v": random.choice((0, 1, 2, 3, "1", None))}),
         "seq": random.randint(0, 9),
         "id": text(random, most=1) if random.random() < 0.2 else f"{random.getrandbits(64):016x}",
         "ticket": text(random),
@@ -42,13 +43,18 @@ def _note(random: Random) -> JSON:
         "completedTests": [text(random)],
         "pendingTests": [],
         "testResult": random.choice(("PASS", "FAIL", None)),
-        "error": random.choice((None, text(random))),
+        "error": random.choice((None, text(random) if version == 1 else _reason(random))),
         "errorDetails": None,
         "retryCount": random.randint(0, 3),
         "commit": f"{random.getrandbits(160):040x}",
         "checkpoint": random.choice((None, "refs/cdd/checkpoints/csv/1")),
         "gate": {"phase": phase.lower(), "open": True, "reasons": reasons, "report_sha256": None},
     }
+
+
+def _reason(random: Random) -> JSON:
+    values: tuple[JSON, ...] = (text(random), 1, 1.5, ["a"], {"case": "a", "parts": {}})
+    return {"code": text(random), "nodeid": None, "case": text(random), "parts": {text(random): random.choice(values)}}
 
 
 def read(given: Given) -> None:
