@@ -18,9 +18,10 @@ from cdd_agent.events import Emit, FileDiffed, ForkCompared, SuiteStarted
 from cdd_agent.evidence.clean_copy import clean_copy
 from cdd_agent.git.fork import Fork, Forks, MergePlan, make_name
 from cdd_agent.git.landing import Landed
-from cdd_agent.git.repository import Repository
+from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.git.tree_store import Checkpoints
 from cdd_agent.review import LeftFork, describe_size, diff_commits, resolve_recorded
+from cdd_agent.runs.ledger import Ledger, Unknown
 from cdd_agent.storage import read_ordinary, write_atomic
 from cdd_agent.tdd.attempt import FORKED, name_conversation
 from cdd_agent.tdd.step import load_report
@@ -30,16 +31,23 @@ from cdd_agent.tickets import plan_markdown, spec
 from cdd_agent.tickets.plan import Step
 from cdd_agent.tickets.ticket import Ticket, find
 from cdd_agent.work import state as states
-from cdd_agent.work.handoff import NUMBER_OPTIONS
 from cdd_agent.work.journal import dropped_journal_path
 from cdd_agent.work.records import find_records
-from cdd_agent.work.state import RunState, Status, StepExecution, Usage, lock_checkpoints, lock_ticket, replace_step
+from cdd_agent.work.state import (
+    RunState,
+    Status,
+    StepExecution,
+    Usage,
+    lock_checkpoints,
+    lock_ticket,
+    renew_step,
+    replace_step,
+)
 from cdd_agent.work.state_file import load_state, save_state
 from cdd_agent.work.wording import explain
 from pytest_tdd_agent.report import OUTCOMES, SuiteReport, count_outcomes, list_failing
 
 _MOST_JOURNAL_BYTES = 1_000_000_000
-_MOST_COMMITS = 1000
 _MOST_SHOWN = 5
 
 
@@ -100,7 +108,7 @@ class TicketForks:
                 shutil.copyfile(path, folder / path.name)
         forked = Ticket(slug=ticket.slug, folder=folder)
         spec.reopen_file(forked.spec_path)
-        save_state(forked.state_path, self._reset(state, fork))
+        save_state(forked.state_path, self._find_state_before(state, fork))
         self._copy_conversations(fork, project, checkpoints=checkpoints)
         self.forks.switch(ticket.slug, fork)
         return fork, remarks
@@ -111,30 +119,29 @@ class TicketForks:
         project = self.forks.enter(around)
         return find(project, ticket.slug), project
 
-    def _reset(self, state: RunState, fork: Fork) -> RunState:
-        """Return the state of the plan before the fork's step."""
-        repository = self.forks.repository
-        keys = ("key=Ticket", NUMBER_OPTIONS)
-        form = "--format=" + " ".join(f"%(trailers:{each},valueonly,separator=%x20)" for each in keys)
-        present = set(repository.git("log", (f"-{_MOST_COMMITS}", form), fork.base).splitlines())
-        for known in state.step_executions.values():
-            landed = list(known.commits.values())
-            # The commits that the state names may be those of an iteration, which was later.
-            is_before = bool(landed) and (
-                repository.is_ancestor(landed[-1], of=fork.base) or f"{fork.ticket} {known.step_number}" in present
+    def _find_state_before(self, saved: RunState, fork: Fork) -> RunState:
+        """Return the state of the plan before the fork's step, in which only steps that are over count."""
+        ledger = Ledger(slug=fork.ticket, saved=saved, repository=self.forks.repository, project=self._project)
+        known = ledger.state_at(CommitId(fork.base))
+        if isinstance(known, Unknown):
+            raise UsageError(
+                f"This clone is shallow, so it may lack commits of {fork.ticket}. Nothing was changed.",
+                hint="fetch them: git fetch --unshallow; then the same command again",
             )
-            is_kept = known.status == Status.SKIPPED or (known.status == Status.COMPLETED and (is_before or not landed))
-            if known.step_number == fork.step or not is_kept:
-                guidance = fork.direction if known.step_number == fork.step else ""
-                fresh = StepExecution(
-                    step_number=known.step_number,
-                    title=known.title,
-                    text_sha256=known.text_sha256,
-                    usage=known.usage,
-                    guidance=guidance,
-                )
-                state = replace_step(state, fresh)
-        return replace(state, status=Status.IN_PROGRESS, current_step=None, completed_at=None, branch=fork.branch)
+        steps = dict(known.state.step_executions)
+        for number, step in steps.items():
+            if number == fork.step or step.status not in (Status.COMPLETED, Status.SKIPPED):
+                guidance = fork.direction if number == fork.step else ""
+                steps[number] = replace(renew_step(step), error=None, refusal=None, guidance=guidance)
+        return replace(
+            known.state,
+            status=Status.IN_PROGRESS,
+            current_step=None,
+            completed_at=None,
+            branch=fork.branch,
+            step_executions=steps,
+            beyond=(),
+        )
 
     def _copy_conversations(self, fork: Fork, project: Path, *, checkpoints: Checkpoints | None) -> None:
         source = find_records(project).folder / "reports" / fork.ticket
