@@ -46,6 +46,7 @@ from cdd_agent.runs.failing_tests import FailingTests
 from cdd_agent.runs.feature import Feature
 from cdd_agent.runs.fork import TicketForks
 from cdd_agent.runs.listed_tests import ListedTests
+from cdd_agent.runs.places import find_run
 from cdd_agent.runs.plan_steps import PlanSteps, require_prerequisites, suggest_project
 from cdd_agent.runs.request import Wanted
 from cdd_agent.runs.review import Review, add_examples
@@ -62,7 +63,7 @@ from cdd_agent.testrun.project import NoFramework, SuiteContext, make_suite
 from cdd_agent.testrun.root import find_root
 from cdd_agent.testrun.store import ReportStore
 from cdd_agent.testrun.suite import Suite, run_setup
-from cdd_agent.tickets.ticket import Ticket, find, list_tickets
+from cdd_agent.tickets.ticket import Ticket, list_tickets
 from cdd_agent.work.journal import Publisher, journal_path
 from cdd_agent.work.records import Records, find_records
 from cdd_agent.workspace.files import Workspace
@@ -78,9 +79,21 @@ _TOOLS_ONLY = "edit_format: blocks applies to cdd exec and cdd green; the agents
 class Composition:
     """One project: its adapters, each made when it is first used, and the agents that work on it."""
 
-    def __init__(self, options: Options, *, emit: Emit, environment: Mapping[str, str] = os.environ) -> None:
-        """Reads and runs nothing yet. Events go to ``emit``."""
+    def __init__(
+        self,
+        options: Options,
+        *,
+        emit: Emit,
+        environment: Mapping[str, str] = os.environ,
+        around: "Composition | None" = None,
+    ) -> None:
+        """Reads and runs nothing yet. Events go to ``emit``.
+
+        ``around``: the composition of the user's project, if this one is of a fork, which shares its approvals,
+        settings, tests and model.
+        """
         self.options = options
+        self._around = around
         self.environment = environment
         self.clock: Clock = SystemClock()
         self.publisher = Publisher(emit, clock=self.clock)
@@ -170,6 +183,8 @@ class Composition:
     @cached_property
     def settings(self) -> settings.Settings:
         """The settings of the project."""
+        if self._around is not None:
+            return self._around.settings
         return settings.load(
             self.home,
             allows=self.trust.allows,
@@ -181,6 +196,8 @@ class Composition:
     @cached_property
     def trust(self) -> Trust:
         """The user's approvals of files that the repository contains."""
+        if self._around is not None:
+            return self._around.trust
         return Trust(
             Approvals(self.home, environment=self.environment, decided_by=self.options.as_command("trust")),
             ask=self.options.ask,
@@ -267,6 +284,8 @@ class Composition:
     @cached_property
     def suite(self) -> Suite:
         """The project's tests in a sandbox; an interpreter of the repository runs only after the user's approval."""
+        if self._around is not None:
+            return self._around.suite.in_run_tree(self.root, original=Original(root=self.home))
         suite = make_suite(
             SuiteContext(
                 root=self.home,
@@ -295,6 +314,8 @@ class Composition:
     @cached_property
     def model(self) -> Model:
         """The model: a recording if the options name one, else Anthropic's API; recorded on request."""
+        if self._around is not None:
+            return self._around.model  # the same one, so that a recording continues
         replay = self.options.find_recording(self.environment)
         model: Model
         if replay is not None:
@@ -413,12 +434,8 @@ class Composition:
         The project may be a folder inside the work tree. Its files and tests are those of the folder; checkpoints and
         commits cover the whole tree.
         """
-        if (inside := self._enter(ticket)) is not None:
-            below, forked = inside
-            suite = self.suite.in_run_tree(below.root, original=Original(root=self.home))
-            vars(below).update(suite=suite, model=self.model)  # the same model, so that a recording continues
-            self._notify(f"Working in the fork {below.repository.root.name.removeprefix('fork-')}.")
-            return below.executor(forked)
+        if (inside := self._enter_to_work(ticket)) is not None:
+            return inside[0].executor(inside[1])
         if not self.options.anyway:
             require_prerequisites(ticket, project=self.root)
         source = PlanSteps(ticket, repository=self.repository, refactor=self.settings.refactor == "always")
@@ -432,6 +449,8 @@ class Composition:
 
     def orchestrator(self, feature: Feature) -> Run[ListedTests]:
         """Return the run of a feature, test by test."""
+        if (inside := self._enter_to_work(feature.ticket)) is not None:
+            return inside[0].orchestrator(replace(feature, folder=inside[1].folder))
         if self.settings.edit_format != "tools":
             self.emit(Notice(text=_TOOLS_ONLY))
         return self.make_run(ListedTests(feature, repository=self.repository, project=self.root))
@@ -447,6 +466,8 @@ class Composition:
             below = Composition(options, emit=self.emit, environment=self.environment)
             return below.green(wanted, anew=anew)
         ticket = wanted.find_run(self.root)
+        if (inside := self._enter_to_work(ticket)) is not None:
+            return inside[0].green(replace(wanted, project=None), anew=anew)
         source = FailingTests(wanted, self.settings.green, ticket=ticket, anew=anew)
         tally = Tally(budget.read_step_usage(ticket.state_path))
         return self.make_run(source, meter=self._make_meter(ticket.slug, go_on=source.commands.resume, tally=tally))
@@ -568,9 +589,15 @@ class Composition:
             return None
         root = self.forks.enter(fork)
         options = replace(self.options, project=root)
-        below = Composition(options, emit=self.emit, environment=self.environment)
-        vars(below).update(trust=self.trust, settings=self.settings)
-        return below, find(root, ticket.slug)
+        below = Composition(options, emit=self.emit, environment=self.environment, around=self)
+        return below, find_run(root, ticket.slug)
+
+    def _enter_to_work(self, ticket: Ticket) -> "tuple[Composition, Ticket] | None":
+        """Return as ``_enter``, and tell the user where the run works."""
+        inside = self._enter(ticket)
+        if inside is not None:
+            self._notify(f"Working in the fork {inside[0].repository.root.name.removeprefix('fork-')}.")
+        return inside
 
     def find_run_tree(self, name: str) -> Repository | None:
         """Return the run tree of a ticket or run, or None if there is none."""

@@ -60,13 +60,14 @@ def start(invocation: Invocation, *, slug: str, words: tuple[str, ...]) -> None:
     DIRECTION tells the model what to do differently. The default of STEP is the step that was begun last.
     """
     from cdd_agent.events import Notice
-    from cdd_agent.tickets.ticket import find
+    from cdd_agent.runs.places import find_run
+    from cdd_agent.work.state_file import load_state
 
     number = int(words[0]) if words[0].isdecimal() else None
     direction = " ".join(words if number is None else words[1:])
     project = invocation.project
     made, remarks = project.ticket_forks().start(
-        find(project.root, slug), direction, number=number, checkpoints=project.checkpoints
+        find_run(project.root, slug), direction, number=number, checkpoints=project.checkpoints
     )
     for remark in remarks:
         project.emit(Notice(text=remark))
@@ -77,7 +78,9 @@ def start(invocation: Invocation, *, slug: str, words: tuple[str, ...]) -> None:
     screen.line(f"{screen.symbols['open']} Fork {made.name}, before step {made.step} of {slug}", style="bold green")
     screen.line(f"branch {made.branch}, work tree {project.forks.locate(made)}", style="dim")
     resume = f"; its conversations: cdd --project {project.forks.find_project(made)} --resume" if made.session else ""
-    screen.line(f"Next: {screen.as_typed(f'cdd exec {slug}')} runs the step there{resume}")
+    state = load_state(find_run(project.forks.find_project(made), slug).state_path)
+    following = state.resume if state is not None else f"cdd exec {slug}"
+    screen.line(f"Next: {screen.as_typed(following)} runs the step there{resume}")
 
 
 @fork.command(name="list", short_help="List the forks as a tree.")

@@ -118,14 +118,15 @@ def new(invocation: Invocation, *, slug: str, title: str, kind: str) -> None:
 @name_ticket(required=False)
 @headless
 def status(invocation: Invocation, slug: str | None) -> None:
-    """Show all tickets of the project, or the progress of the ticket SLUG."""
+    """Show all tickets of the project, or the progress of the ticket or run SLUG."""
     from cdd_agent.repl.render import list_steps, show_ticket, show_tickets, summarize_ticket
-    from cdd_agent.tickets.ticket import find, list_tickets
+    from cdd_agent.runs.places import find_run
+    from cdd_agent.tickets.ticket import list_tickets
     from cdd_agent.work.journal import journal_path
 
     root = invocation.root
     if invocation.as_json:
-        found = list_tickets(root) if slug is None else (find(root, slug),)
+        found = list_tickets(root) if slug is None else (find_run(root, slug),)
         for ticket in found:
             invocation.sink(summarize_ticket(ticket))
             for step in () if slug is None else list_steps(ticket):
@@ -134,7 +135,7 @@ def status(invocation: Invocation, slug: str | None) -> None:
     if slug is None:
         show_tickets(list_tickets(root), screen=invocation.screen)
     else:
-        show_ticket(find(root, slug), screen=invocation.screen, journal=journal_path(root, slug))
+        show_ticket(find_run(root, slug), screen=invocation.screen, journal=journal_path(root, slug))
         _show_current_fork(root, slug, screen=invocation.screen)
 
 
@@ -162,7 +163,7 @@ def _show_current_fork(root: Path, slug: str, *, screen: "Screen") -> None:
 def review(
     invocation: Invocation, slug: str, *, approve: tuple[int, ...], examples: tuple[int, ...], full: bool
 ) -> None:
-    """Show the changes, the evidence and the decisions of the completed steps of the ticket SLUG.
+    """Show the changes, the evidence and the decisions of the completed steps of the ticket or run SLUG.
 
     In place of a ticket, SLUG may be a commit, such as HEAD: then it is shown with its evidence and comments.
     """
@@ -175,7 +176,7 @@ def review(
         return
     from cdd_agent.repl.review_actions import MOST_LINES, show_overview, show_step
 
-    with invocation.open_ticket(slug) as (project, ticket):
+    with invocation.open_run(slug) as (project, ticket):
         opened = project.review(ticket)
         for number in approve:
             opened.approve(number)
@@ -404,17 +405,18 @@ def _restore(view: "CheckpointView", plan: "RestorePlan", *, invocation: Invocat
 @click.option("--html", "page", type=click.Path(path_type=Path, dir_okay=False), help="Write a page of HTML to FILE.")
 @headless
 def report(invocation: Invocation, slug: str, *, page: Path | None) -> None:
-    """Tell what happened in the ticket SLUG: attempts and gates, evidence, changes, comments, cost and tests.
+    """Tell what happened in the ticket or run SLUG: attempts and gates, evidence, changes, comments, cost and tests.
 
     The page of HTML is one file with pictures and diffs. It needs no network and no script.
     """
     from cdd_agent.cli.report import format_page, show_story
+    from cdd_agent.runs.places import find_run
     from cdd_agent.runs.story import load_story
     from cdd_agent.storage import write_atomic
-    from cdd_agent.tickets.ticket import find
 
     project = invocation.project
-    story = load_story(find(project.root, slug), project=project.root, comments=project.comments(), forks=project.forks)
+    found = find_run(project.root, slug)
+    story = load_story(found, project=project.root, comments=project.comments(), forks=project.forks)
     if page is not None:
         try:
             write_atomic(page, format_page(story).encode("utf-8", "replace"))

@@ -166,6 +166,15 @@ class Invocation:
             yield self.project, ticket
 
     @contextmanager
+    def open_run(self, slug: str) -> Iterator[tuple["Composition", "Ticket"]]:
+        """Yield the project and the run of a ticket or of another source, as ``open_ticket`` does."""
+        from cdd_agent.runs.places import find_run
+
+        run = find_run(self.project.root, slug)
+        with self.work_on(slug):
+            yield self.project, run
+
+    @contextmanager
     def work_on(self, slug: str) -> Iterator[None]:
         """Write the project's events to the journal of ``slug``, and show the activity, while the block runs."""
         from cdd_agent.repl.checkpoint_actions import prune_old
@@ -252,12 +261,12 @@ def name_ticket(*, required: bool = True) -> Callable[[_Command], _Command]:
 def _list_slugs(context: click.Context, start: str) -> list[str]:
     from cdd_agent.config.options import Options
     from cdd_agent.errors import CddError
+    from cdd_agent.runs.places import list_runs
     from cdd_agent.testrun.root import find_root
-    from cdd_agent.tickets.ticket import list_tickets
 
     try:
         root = find_root(Options(project=context.find_root().params.get("project")))
-        return [ticket.slug for ticket in list_tickets(root) if ticket.slug.startswith(start)]
+        return [ticket.slug for ticket in list_runs(root) if ticket.slug.startswith(start)]
     except (CddError, OSError):  # a message would end up in the line that the user types
         return []
 

@@ -69,13 +69,17 @@ def summarize_ticket(ticket: Ticket) -> TicketListed:
     )
     has_plan = ticket.plan_path.exists()
     try:
-        wanted, state = spec.load(ticket.spec_path), load_state(ticket.state_path)
-        if has_plan:
-            plan_markdown.load_valid(ticket.plan_path, wanted)
+        state = load_state(ticket.state_path)
+        if ticket.has_documents:
+            wanted = spec.load(ticket.spec_path)
+            listed = replace(listed, title=wanted.title, missing=spec.find_missing(wanted))
+            if has_plan:
+                plan_markdown.load_valid(ticket.plan_path, wanted)
+        elif state is not None and state.origin is not None:
+            listed = replace(listed, title=state.origin.title)
     except UsageError as error:
-        return replace(listed, problem=error.happened)
-    missing = spec.find_missing(wanted)
-    listed = replace(listed, title=wanted.title, missing=missing, has_plan=has_plan)
+        return replace(listed, title="", missing=(), problem=error.happened)
+    listed = replace(listed, has_plan=has_plan)
     if state is None:
         return listed
     completed, failed = (len(state.numbers(status)) for status in (Status.COMPLETED, Status.FAILED))
@@ -401,6 +405,9 @@ def show_ticket(ticket: Ticket, *, screen: Screen, journal: Path) -> None:
 
     ``journal`` is the ticket's, which has what its conversations used.
     """
+    if not ticket.has_documents:
+        _show_other_run(ticket, screen=screen)
+        return
     wanted = spec.load(ticket.spec_path)
     missing = spec.find_missing(wanted)
     state = load_state(ticket.state_path)
@@ -424,6 +431,18 @@ def show_ticket(ticket: Ticket, *, screen: Screen, journal: Path) -> None:
     else:
         screen.line("plan   none yet", indent=2)
         screen.line(screen.as_typed(f"next   cdd plan {ticket.slug}"), indent=2)
+
+
+def _show_other_run(run: Ticket, *, screen: Screen) -> None:
+    state = load_state(run.state_path)
+    title = state.origin.title if state is not None and state.origin is not None else ""
+    screen.line(Text.assemble((run.slug, "bold"), f"  {clean(title)}"))
+    if state is None:
+        screen.line("no step has begun", indent=2)
+        return
+    show_steps(state, screen=screen)
+    if state.status != Status.COMPLETED:
+        screen.line(screen.as_typed(f"next   {state.resume}"), indent=2)
 
 
 def show_steps(state: RunState, *, screen: Screen, used: Usage | None = None, before: RunState | None = None) -> None:

@@ -107,6 +107,11 @@ class FailingTests:
         self._extra_files: tuple[str, ...] = ()
 
     @property
+    def title(self) -> str:
+        """The subject of the commit to come."""
+        return self.request.title if self.request is not None else ", ".join(self.wanted.targets)
+
+    @property
     def remarks(self) -> tuple[str, ...]:
         """The limits of the gate."""
         if self._settings.full_suite_on_completion:
@@ -203,6 +208,8 @@ class FailingTests:
         )
         if before := known.step_executions.get(_STEP):
             step = replace(fresh.execution(_STEP), refusal=before.refusal)
+            if before.status == Status.PENDING:  # a fork
+                step = replace(step, guidance=before.guidance)
             if before.status == Status.IN_PROGRESS:
                 step = replace(step, interrupted=before.interrupted)
             fresh = states.replace_step(fresh, step)

@@ -14,10 +14,10 @@ from pathlib import Path
 from cdd_agent.errors import UsageError
 from cdd_agent.git.notes import NotesDamaged, find_missing_ref, read_tip, survey_notes
 from cdd_agent.git.repository import CommitId, Repository
+from cdd_agent.runs.places import list_other_runs, locate_run
 from cdd_agent.storage import read_ordinary, write_atomic
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work.handoff import Handoff
-from cdd_agent.work.records import find_records
 from cdd_agent.work.state import RunState, Status, StepExecution
 from cdd_agent.work.state_file import load_state
 
@@ -30,13 +30,15 @@ LIMIT_BYTES = 100_000
 RUN = rf"{PREFIX}[a-z0-9][a-z0-9-]{{0,79}}"
 """Pattern of a run's name, which comes from a note and becomes part of paths and refs."""
 _SLUG = re.compile(RUN)
+_REQUEST = "request.md"
+"""The file that makes a run the run of a feature."""
 _MAX_SLUG_CHARACTERS = 40
 _FIX = re.compile(r"\W*(?:bug\s*)?fix(?:es|ed)?\b|\W*(?:bug|repair|correct)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feature:
-    """A request and the folder of its run, ``tdd/SLUG`` in the records."""
+    """A request and the folder of its run."""
 
     slug: str
     text: str
@@ -46,12 +48,12 @@ class Feature:
     @property
     def ticket(self) -> Ticket:
         """The run as a ticket, whose state it keeps."""
-        return Ticket(slug=self.slug, folder=self.folder)
+        return Ticket(slug=self.slug, folder=self.folder, has_documents=False)
 
     @property
     def request_path(self) -> Path:
         """The file with the request."""
-        return self.folder / "request.md"
+        return self.folder / _REQUEST
 
     @property
     def is_fix(self) -> bool:
@@ -84,10 +86,10 @@ def make_feature(root: Path, text: str, *, taken: Collection[str] = ()) -> Featu
             return unfinished
         hint = f"continue it: {RESUME}; or delete it first: rm -r {shlex.quote(str(unfinished.folder))}"
         raise UsageError(f"The run {unfinished.slug} is not complete.", hint=hint)
-    slug, folder = make_slug(text), _runs_folder(root)
+    slug = make_slug(text)
     names = (slug, *(f"{slug}-{number}" for number in range(2, 10_000)))
-    free = next(name for name in names if name not in taken and not (folder / name).exists())
-    return Feature(slug=free, text=text, folder=folder / free)
+    free = next(name for name in names if name not in taken and not locate_run(root, name).folder.exists())
+    return Feature(slug=free, text=text, folder=locate_run(root, free).folder)
 
 
 def make_slug(text: str) -> str:
@@ -110,13 +112,13 @@ def locate_feature(root: Path, slug: str, *, text: str) -> Feature:
     """Return the feature with this name, even if its folder does not exist; ``UsageError`` for an invalid name."""
     if _SLUG.fullmatch(slug) is None:
         raise UsageError(f"{slug!r:.100} is not the name of a run.", hint="list the runs in the notes: cdd tdd history")
-    return Feature(slug=slug, text=text, folder=_runs_folder(root) / slug)
+    return Feature(slug=slug, text=text, folder=locate_run(root, slug).folder)
 
 
 def find_latest(root: Path) -> Feature | None:
     """Return the feature whose request was saved last."""
-    folder = _runs_folder(root)
-    requests = [path for path in folder.glob(f"{PREFIX}*/request.md") if _SLUG.fullmatch(path.parent.name)]
+    runs = (run for run in list_other_runs(root) if _SLUG.fullmatch(run.slug))
+    requests = [path for run in runs if (path := run.folder / _REQUEST).is_file()]
     if not requests:
         return None
     newest = max(requests, key=lambda path: (path.stat().st_mtime_ns, path.parent.name))
@@ -142,10 +144,6 @@ def list_completed(state: RunState) -> tuple[StepExecution, ...]:
     """Return the completed cycles in order, without the last PLAN, which chose no test."""
     done = (state.execution(number) for number in state.numbers(Status.COMPLETED))
     return tuple(step for step in done if "red" in step.commits)
-
-
-def _runs_folder(root: Path) -> Path:
-    return find_records(root).folder / "tdd"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

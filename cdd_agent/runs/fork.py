@@ -18,10 +18,10 @@ from cdd_agent.events import Emit, FileDiffed, ForkCompared, SuiteStarted
 from cdd_agent.evidence.clean_copy import clean_copy
 from cdd_agent.git.fork import Fork, Forks, MergePlan, make_name
 from cdd_agent.git.landing import Landed
-from cdd_agent.git.repository import CommitId, Repository
+from cdd_agent.git.repository import Repository
 from cdd_agent.git.tree_store import Checkpoints
 from cdd_agent.review import LeftFork, describe_size, diff_commits, resolve_recorded
-from cdd_agent.runs.ledger import Ledger, Unknown
+from cdd_agent.runs.places import find_run, locate_run
 from cdd_agent.storage import read_ordinary, write_atomic
 from cdd_agent.tdd.attempt import FORKED, name_conversation
 from cdd_agent.tdd.step import load_report
@@ -29,25 +29,18 @@ from cdd_agent.tdd.verdict import is_or_contains
 from cdd_agent.testrun.suite import Suite, SuiteRun
 from cdd_agent.tickets import plan_markdown, spec
 from cdd_agent.tickets.plan import Step
-from cdd_agent.tickets.ticket import Ticket, find
+from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work import state as states
+from cdd_agent.work.handoff import NUMBER_OPTIONS
 from cdd_agent.work.journal import dropped_journal_path
 from cdd_agent.work.records import find_records
-from cdd_agent.work.state import (
-    RunState,
-    Status,
-    StepExecution,
-    Usage,
-    lock_checkpoints,
-    lock_ticket,
-    renew_step,
-    replace_step,
-)
+from cdd_agent.work.state import RunState, Status, StepExecution, Usage, lock_checkpoints, lock_ticket, replace_step
 from cdd_agent.work.state_file import load_state, save_state
 from cdd_agent.work.wording import explain
 from pytest_tdd_agent.report import OUTCOMES, SuiteReport, count_outcomes, list_failing
 
 _MOST_JOURNAL_BYTES = 1_000_000_000
+_MOST_COMMITS = 1000
 _MOST_SHOWN = 5
 
 
@@ -101,14 +94,8 @@ class TicketForks:
         )
         remarks = self.forks.create(fork)
         target = self.forks.find_project(fork)
-        folder = target / source.folder.relative_to(project)
-        folder.mkdir(parents=True, exist_ok=True)
-        for path in (source.spec_path, source.plan_path):
-            if path.exists():
-                shutil.copyfile(path, folder / path.name)
-        forked = Ticket(slug=ticket.slug, folder=folder)
-        spec.reopen_file(forked.spec_path)
-        save_state(forked.state_path, self._find_state_before(state, fork))
+        forked = _copy_documents(source, project, target=target)
+        save_state(forked.state_path, self._reset(state, fork))
         self._copy_conversations(fork, project, checkpoints=checkpoints)
         self.forks.switch(ticket.slug, fork)
         return fork, remarks
@@ -117,31 +104,32 @@ class TicketForks:
         if around is None:
             return ticket, self._project
         project = self.forks.enter(around)
-        return find(project, ticket.slug), project
+        return find_run(project, ticket.slug), project
 
-    def _find_state_before(self, saved: RunState, fork: Fork) -> RunState:
-        """Return the state of the plan before the fork's step, in which only steps that are over count."""
-        ledger = Ledger(slug=fork.ticket, saved=saved, repository=self.forks.repository, project=self._project)
-        known = ledger.state_at(CommitId(fork.base))
-        if isinstance(known, Unknown):
-            raise UsageError(
-                f"This clone is shallow, so it may lack commits of {fork.ticket}. Nothing was changed.",
-                hint="fetch them: git fetch --unshallow; then the same command again",
+    def _reset(self, state: RunState, fork: Fork) -> RunState:
+        """Return the state of the plan before the fork's step."""
+        repository = self.forks.repository
+        keys = ("key=Ticket", NUMBER_OPTIONS)
+        form = "--format=" + " ".join(f"%(trailers:{each},valueonly,separator=%x20)" for each in keys)
+        present = set(repository.git("log", (f"-{_MOST_COMMITS}", form), fork.base).splitlines())
+        for known in state.step_executions.values():
+            landed = list(known.commits.values())
+            # The commits that the state names may be those of an iteration, which was later.
+            is_before = bool(landed) and (
+                repository.is_ancestor(landed[-1], of=fork.base) or f"{fork.ticket} {known.step_number}" in present
             )
-        steps = dict(known.state.step_executions)
-        for number, step in steps.items():
-            if number == fork.step or step.status not in (Status.COMPLETED, Status.SKIPPED):
-                guidance = fork.direction if number == fork.step else ""
-                steps[number] = replace(renew_step(step), error=None, refusal=None, guidance=guidance)
-        return replace(
-            known.state,
-            status=Status.IN_PROGRESS,
-            current_step=None,
-            completed_at=None,
-            branch=fork.branch,
-            step_executions=steps,
-            beyond=(),
-        )
+            is_kept = known.status == Status.SKIPPED or (known.status == Status.COMPLETED and (is_before or not landed))
+            if known.step_number == fork.step or not is_kept:
+                guidance = fork.direction if known.step_number == fork.step else ""
+                fresh = StepExecution(
+                    step_number=known.step_number,
+                    title=known.title,
+                    text_sha256=known.text_sha256,
+                    usage=known.usage,
+                    guidance=guidance,
+                )
+                state = replace_step(state, fresh)
+        return replace(state, status=Status.IN_PROGRESS, current_step=None, completed_at=None, branch=fork.branch)
 
     def _copy_conversations(self, fork: Fork, project: Path, *, checkpoints: Checkpoints | None) -> None:
         source = find_records(project).folder / "reports" / fork.ticket
@@ -173,7 +161,7 @@ class TicketForks:
         forks, base = self.forks, (fork or like).base
         repository: Repository = forks.repository if fork is None else forks.open(fork)
         project = self._project if fork is None else forks.find_project(fork)
-        state = load_state(find(project, (fork or like).ticket).state_path)
+        state = load_state(find_run(project, (fork or like).ticket).state_path)
         head = str(forks.repository.read_head() if fork is None else forks.read_tip(fork))
         executions = {} if state is None else dict(state.step_executions)
         step, files = executions.get((fork or like).step), diff_commits(repository, base, after=head)
@@ -254,7 +242,7 @@ class TicketForks:
         inside = self.forks.find_project(fork)
         planned: dict[int, Step] = {}
         with contextlib.suppress(CddError):  # without a plan, the tests of the branch are all that counts
-            planned = {step.number: step for step in plan_markdown.load(find(inside, fork.ticket).plan_path).steps}
+            planned = {step.number: step for step in plan_markdown.load(find_run(inside, fork.ticket).plan_path).steps}
         passed = [case.nodeid for case in report.tests if case.outcome == "passed"]
         for execution in steps:
             judged = next((each for each in reversed(execution.attempts) if each.report), None)
@@ -327,9 +315,9 @@ class TicketForks:
     def _plan_takeover(self, fork: Fork) -> "_Takeover | None":
         """Return the steps that the ticket takes over from a fork; None without any."""
         try:
-            ticket = find(self._project, fork.ticket)
+            ticket = find_run(self._project, fork.ticket)
             state = load_state(ticket.state_path)
-            made = load_state(find(self.forks.find_project(fork), fork.ticket).state_path)
+            made = load_state(find_run(self.forks.find_project(fork), fork.ticket).state_path)
         except UsageError:  # the folder of the fork, or the ticket, is gone; the commits are merged
             return None
         steps = [made.execution(number) for number in made.numbers(Status.COMPLETED)] if made is not None else []
@@ -362,6 +350,23 @@ class TicketForks:
                 state = replace(state, usage=used, status=Status.IN_PROGRESS, current_step=None)
                 save_state(ticket.state_path, states.finish(state, now=self._clock.now()))
         return tuple(taken)
+
+
+def _copy_documents(source: Ticket, project: Path, *, target: Path) -> Ticket:
+    """Copy what a run takes its work from into the project of a fork, and return the run there."""
+    if source.has_documents:
+        run = replace(source, folder=target / source.folder.relative_to(project))
+        documents = [path for path in (source.spec_path, source.plan_path) if path.exists()]
+    else:
+        run = locate_run(target, source.slug)
+        states = f"{source.state_path.name}*"
+        documents = [path for path in source.folder.iterdir() if path.is_file() and not path.match(states)]
+    run.folder.mkdir(parents=True, exist_ok=True)
+    for path in documents:
+        shutil.copyfile(path, run.folder / path.name)
+    if source.has_documents:
+        spec.reopen_file(run.spec_path)
+    return run
 
 
 def arrange(known: tuple[Fork, ...]) -> Iterator[tuple[Fork | str, int]]:

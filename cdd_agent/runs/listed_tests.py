@@ -138,6 +138,7 @@ class ListedTests:
         """Read nothing yet. ``project`` is the folder of the user's project."""
         self.feature = feature
         self.ticket = feature.ticket
+        self.title = format_line(feature.text.partition("\n")[0])[:200]
         self.depends: dict[int, tuple[int, ...]] = {}
         self._repository = repository
         self._project = project

@@ -265,6 +265,11 @@ class PlanSteps:
         self._refactor = refactor
 
     @property
+    def title(self) -> str:
+        """The title of the ticket."""
+        return self.documents.spec.title
+
+    @property
     def commands(self) -> ResumeCommands:
         """The commands that continue the plan."""
         resume = f"cdd exec {self.ticket.slug}"

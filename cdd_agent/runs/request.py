@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from cdd_agent.errors import UsageError, join_first, suggest
+from cdd_agent.runs.places import locate_run
 from cdd_agent.storage import read_ordinary, write_atomic
 from cdd_agent.tdd.context import Kind, ResumeCommands, WorkItem
 from cdd_agent.tdd.instructions import describe_ticket
@@ -20,7 +21,6 @@ from cdd_agent.testrun.project import has_framework, map_projects
 from cdd_agent.tickets import spec as specs
 from cdd_agent.tickets.ticket import Ticket, find
 from cdd_agent.untrusted.text import format_line
-from cdd_agent.work.records import find_records
 from cdd_agent.workspace.files import Workspace
 from pytest_tdd_agent.failure import STRUCTURAL, find_effective_kind
 from pytest_tdd_agent.report import FAILING, Failure, SuiteReport, list_failing
@@ -131,7 +131,7 @@ class Wanted:
 
     def find_run(self, project: Path) -> Ticket:
         """Return the folder of the run on these tests."""
-        return Ticket(slug=self.slug, folder=find_records(project).folder / "green" / self.slug)
+        return locate_run(project, self.slug)
 
     def make_request(self, report: SuiteReport, *, now: str, head: str) -> GreenRequest:
         """Return the request if each target fails in ``report``; raises ``UsageError`` otherwise."""

@@ -330,7 +330,9 @@ class Review:
         for status, word in _UNDECIDED.items():
             if numbers := state.numbers(status) if state is not None else ():
                 shown = join_first(tuple(map(str, numbers)), most=_MOST_SHOWN)
-                waiting.append(f"{word} step{'' if len(numbers) == 1 else 's'} {shown}: cdd exec {slug}")
+                waiting.append(
+                    f"{word} step{'' if len(numbers) == 1 else 's'} {shown}: {state.resume if state else slug}"
+                )
         comments = Comments(self._repository, self._project, clock=SystemClock()).list_all()
         if count := sum(each.ticket == slug and not each.resolved for each in comments):
             waiting.append(f"{format_count(count, 'open comment')}: cdd comment list")

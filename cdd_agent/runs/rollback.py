@@ -74,7 +74,7 @@ class Rollbacks:
     @property
     def runs(self) -> Path:
         """The folder with the states of all runs."""
-        return find_records(self.root).folder / "tdd"
+        return find_records(self.root).folder / "runs"
 
     @property
     def reports(self) -> Path:

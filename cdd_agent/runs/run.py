@@ -46,6 +46,10 @@ class Source(Protocol):
         """The folder of the run, with its state."""
 
     @property
+    def title(self) -> str:
+        """What the run is for, in one line."""
+
+    @property
     def commands(self) -> ResumeCommands:
         """What a person types to continue."""
 
@@ -326,10 +330,15 @@ class Run(Generic[SourceT_co]):
             branch=state.branch if is_resumed else repository.read_branch(),
             sandbox=context.suite.sandbox.level,
             model=context.model.name,
+            origin=self._make_origin(),
         )
         state = states.start_step(state, item.key, now=self.clock.now(), base_commit=head)
         self._counted = item.number
         self.save(states.add_guidance(state, item.number, words=words))
+
+    def _make_origin(self) -> states.Origin:
+        source = self.source
+        return states.Origin(workflow=source.workflow, title=source.title, resume=source.commands.resume)
 
     def _require_budget(self, step: StepExecution) -> None:
         self._counted = None  # a save from here on must not count for the step before

@@ -201,9 +201,9 @@ def load_story(ticket: Ticket, *, project: Path, comments: Comments, forks: Fork
     """Read the story of a ticket. Raises ``UsageError`` if it has not been carried out, or a file is damaged."""
     state = load_state(ticket.state_path)
     if state is None:
-        hint = f"cdd exec {ticket.slug}"
+        hint = f"cdd exec {ticket.slug}" if ticket.has_documents else "cdd status"
         raise UsageError(f"{ticket.slug} has not been carried out yet, so there is nothing to report.", hint=hint)
-    about = spec.load(ticket.spec_path)
+    about = spec.load(ticket.spec_path) if ticket.has_documents else spec.Spec(title=_name_run(state))
     problems: list[str] = []
     landed: dict[int, StepToReview] = {}
     try:
@@ -212,7 +212,7 @@ def load_story(ticket: Ticket, *, project: Path, comments: Comments, forks: Fork
     except UsageError as error:
         problems.append(f"No changes are shown. {error.happened}")
     planned = {}
-    with suppress(UsageError):  # the state has the steps, too
+    with suppress(UsageError):  # the state has the steps, too; a run without a ticket has no plan
         planned = {step.number: step for step in plan_markdown.load(ticket.plan_path).steps}
     journal = _JournalReader()
     try:
@@ -255,6 +255,10 @@ def load_story(ticket: Ticket, *, project: Path, comments: Comments, forks: Fork
         slowest_tests=_list_slowest(state, root=find_records(project).folder),
         problems=(*problems, *forked[2]),
     )
+
+
+def _name_run(state: RunState) -> str:
+    return state.origin.title if state.origin is not None else state.ticket_slug
 
 
 def _place_comments(

@@ -40,11 +40,13 @@ depends_on:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ticket:
-    """The paths of a ticket."""
+    """The paths of a ticket, or of a run without one."""
 
     slug: str
     """The name of the folder."""
     folder: Path
+    has_documents: bool = True
+    """Whether it should have a spec and a plan. A run without a ticket has neither."""
 
     @property
     def spec_path(self) -> Path:

@@ -229,6 +229,17 @@ class Beyond:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """What a run takes its work from, for those who read its state without knowing the workflow."""
+
+    workflow: str
+    title: str
+    """What the run is for, in one line."""
+    resume: str
+    """The command that continues it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunState:
     """The state of a run, with everything needed to resume it."""
 
@@ -248,10 +259,17 @@ class RunState:
     """The level of the tests' sandbox."""
     model: str | None = None
     usage: Usage = Usage()
+    origin: Origin | None = None
+    """None before the first step, and in a state that an earlier version saved."""
     step_executions: Mapping[int, StepExecution] = field(default_factory=dict)
     """Step number -> execution, in the order of the plan."""
     beyond: tuple[Beyond, ...] = ()
     """What is not on the branch now, because the run went back; one entry each time, newest last."""
+
+    @property
+    def resume(self) -> str:
+        """The command that continues the run."""
+        return self.origin.resume if self.origin is not None else f"cdd exec {self.ticket_slug}"
 
     def execution(self, number: int) -> StepExecution:
         """Return the execution of step ``number``. Raises ``UsageError`` if there is none."""

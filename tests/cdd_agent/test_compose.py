@@ -150,7 +150,7 @@ def test_that_the_agents_of_tdd_work_with_tools_is_told_where_blocks_are_asked_f
     subprocess.run(["git", "init", "-q", str(root)], check=True)
     seen: list[Event] = []
     composition.emit = seen.append
-    composition.orchestrator(Feature(slug="tdd-a", text="a", folder=find_records(root).folder / "tdd" / "tdd-a"))
+    composition.orchestrator(Feature(slug="tdd-a", text="a", folder=find_records(root).folder / "runs" / "tdd-a"))
     told = [event.text for event in seen if isinstance(event, Notice)]
     text = "edit_format: blocks applies to cdd exec and cdd green; the agents of cdd tdd work with tools."
     assert (text in told) == is_told

@@ -55,7 +55,7 @@ def test_uncommitted_changes_are_kept_if_that_is_said(small: Project) -> None:
     assert "uncommitted changes" in prompt.says(f"/tdd run {REQUEST}")
     assert "GREEN gate closed" in prompt.says(f"/tdd run {REQUEST} --allow-dirty")
     assert small.status == "?? notes.txt"
-    assert (find_records(small.folder).folder / "tdd").is_dir()
+    assert (find_records(small.folder).folder / "runs").is_dir()
 
 
 @pytest.mark.parametrize("word", ["--help", "--resume now", "--"])
@@ -63,7 +63,7 @@ def test_an_option_that_there_is_not_begins_nothing(small: Project, word: str) -
     prompt = Prompt(small.folder, model=ScriptedModel([]))
     assert "hint: /tdd run [OPTIONS] TEXT..." in prompt.says(f"/tdd run {word}")
     assert prompt.code == ExitCode.USAGE
-    assert not (find_records(small.folder).folder / "tdd").exists()
+    assert not (find_records(small.folder).folder / "runs").exists()
 
 
 @soak_after(

@@ -84,12 +84,12 @@ class Run:
             base_commit=repository.read_head(),
             branch=repository.read_branch(),
         )
-        (find_records(root).folder / "tdd" / SLUG).mkdir(parents=True, exist_ok=True)
-        (find_records(root).folder / "tdd" / SLUG / "request.md").write_text("A calculator.")
+        (find_records(root).folder / "runs" / SLUG).mkdir(parents=True, exist_ok=True)
+        (find_records(root).folder / "runs" / SLUG / "request.md").write_text("A calculator.")
 
     @property
     def state_path(self) -> Path:
-        return find_records(self.root).folder / "tdd" / SLUG / "execution-state.json"
+        return find_records(self.root).folder / "runs" / SLUG / "execution-state.json"
 
     @property
     def step(self) -> StepExecution:

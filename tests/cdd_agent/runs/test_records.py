@@ -117,7 +117,7 @@ def _inside(run: Run, tree: str, *, name: str) -> str:
 
 @pytest.mark.slow
 def test_what_else_lies_beside_the_runs_is_neither_kept_nor_touched(run: Run) -> None:
-    strange = find_records(run.root).folder / "tdd" / "tdd-Mine" / "x"
+    strange = find_records(run.root).folder / "runs" / "tdd-Mine" / "x"
     strange.parent.mkdir()
     strange.write_text("mine")
     assert "tdd-Mine/x" not in records.read_runs(run.rollbacks.runs)

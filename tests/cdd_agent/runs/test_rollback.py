@@ -186,13 +186,13 @@ def test_in_the_middle_of_a_cycle_it_goes_on_with_the_next_phase(name: str, land
 
 @pytest.mark.slow
 def test_a_run_that_began_later_is_put_aside_and_comes_back_with_undo(run: Run) -> None:
-    later = find_records(run.root).folder / "tdd" / "tdd-later"
+    later = find_records(run.root).folder / "runs" / "tdd-later"
     later.mkdir()
     (later / "request.md").write_text("More.")
     save_state(
         later / "execution-state.json", replace(run.state, ticket_slug="tdd-later", base_commit=run.commits["green 2"])
     )
-    earlier = find_records(run.root).folder / "tdd" / "tdd-earlier"
+    earlier = find_records(run.root).folder / "runs" / "tdd-earlier"
     earlier.mkdir()
     (earlier / "request.md").write_text("Less.")
     kept = work_tree(later)

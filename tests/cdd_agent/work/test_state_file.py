@@ -269,7 +269,7 @@ def test_the_file_has_the_documented_keys() -> None:
 
     assert " ".join(state) == (
         "schema ticket_slug status current_step started_at completed_at plan_sha256 spec_sha256 base_commit branch "
-        "sandbox model usage step_executions beyond seal"
+        "sandbox model usage origin step_executions beyond seal"
     )
     assert " ".join(state["usage"]) == (
         "input_tokens output_tokens cache_read_tokens cache_write_tokens calls minutes cost_usd known_usd"

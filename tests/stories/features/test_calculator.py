@@ -132,7 +132,7 @@ def test_a_run_that_is_rolled_back_comes_to_the_same_end(make: Make, cdd: Cdd, t
 
 def run_killed(folder: Path, home: Path, *, turns: str, after_s: float | None) -> int:
     """The exit code of the run, begun or gone on with, and killed after some seconds unless it has ended by then."""
-    begun = any((find_records(folder).folder / "tdd").glob("*/request.md"))
+    begun = any((find_records(folder).folder / "runs").glob("*/request.md"))
     arguments = ("--replay", turns, "--yes", "tdd", *(("resume",) if begun else ("run", REQUEST)))
     status, errors = ended(arguments, folder=folder, home=home, after_s=after_s)
     is_over = status == 2 and "is complete" in errors

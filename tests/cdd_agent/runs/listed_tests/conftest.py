@@ -90,7 +90,7 @@ class Runs:
     @property
     def folder(self) -> Path:
         """Of the run."""
-        return find_records(self.project.folder).folder / "tdd" / SLUG
+        return find_records(self.project.folder).folder / "runs" / SLUG
 
     @property
     def state(self) -> RunState:

@@ -58,7 +58,7 @@ def test_another_run_waits_until_the_last_one_is_complete(tmp_path: Path) -> Non
 
 def test_the_run_that_was_asked_for_last_is_the_one_in_work(tmp_path: Path) -> None:
     for number, name in enumerate(("tdd-a", "tdd-b", "other"), start=1):
-        made = find_records(tmp_path).folder / "tdd" / name
+        made = find_records(tmp_path).folder / "runs" / name
         made.mkdir(parents=True)
         (made / "request.md").write_text(name)
         os.utime(made / "request.md", (number, number))
@@ -72,7 +72,9 @@ def test_a_name_from_a_note_leads_nowhere_else(tmp_path: Path) -> None:
         feature.locate_feature(tmp_path, "tdd-../../x", text="")
     with pytest.raises(UsageError):
         feature.locate_feature(tmp_path, f"tdd-{'x' * 300}", text="")
-    assert feature.locate_feature(tmp_path, "tdd-x", text="t").folder == find_records(tmp_path).folder / "tdd" / "tdd-x"
+    assert (
+        feature.locate_feature(tmp_path, "tdd-x", text="t").folder == find_records(tmp_path).folder / "runs" / "tdd-x"
+    )
 
 
 @pytest.mark.parametrize(("text", "is_fix"), [("Fix the total", True), ("Bug: it adds", True), ("A fixture", False)])
@@ -95,4 +97,4 @@ def test_giving_a_run_up_can_be_typed_as_it_is_shown(tmp_path: Path) -> None:
     feature.make_feature(root, "A calculator").save()
     with pytest.raises(UsageError) as caught:
         feature.make_feature(root, "A clock")
-    assert shlex.split(caught.value.hint)[-1] == str(find_records(root).folder / "tdd" / "tdd-a-calculator")
+    assert shlex.split(caught.value.hint)[-1] == str(find_records(root).folder / "runs" / "tdd-a-calculator")

@@ -123,7 +123,7 @@ def test_notes_that_were_made_up_from_the_commits_are_enough(
     project.git("update-ref", "-d", "refs/notes/tdd-handoffs")
     project.git("reflog", "expire", "--expire=now", "--all")
     project.git("gc", "-q", "--prune=now")
-    (find_records(project.folder).folder / "tdd" / SLUG / "execution-state.json").unlink()
+    (find_records(project.folder).folder / "runs" / SLUG / "execution-state.json").unlink()
     notes_repair.apply_repairs(project.repository, now=NOW)
     assert all(line["reconstructed"] for line in runs.notes())
     scripted = ScriptedModel([*rest, plan(2), writes(TESTS, SECOND), plan(3)])  # type: ignore[list-item]

@@ -1,0 +1,45 @@
+"""Where runs are: a ticket's in its folder, every other one in cdd's records, in ``runs/SLUG``."""
+
+from pathlib import Path
+
+from cdd_agent.errors import UsageError
+from cdd_agent.tickets import ticket as tickets
+from cdd_agent.tickets.ticket import Ticket
+from cdd_agent.work.records import find_records
+
+_RUNS = "runs"
+_EARLIER = ("tdd", "green")
+"""Folders in the records where earlier versions kept the runs of these workflows."""
+
+
+def locate_run(project: Path, slug: str) -> Ticket:
+    """Return the folder of a run that is no ticket's, whether it exists or not."""
+    folder = find_records(project).folder
+    earlier = (folder / name / slug for name in _EARLIER)
+    found = next((path for path in earlier if path.is_dir()), folder / _RUNS / slug)
+    return Ticket(slug=slug, folder=found, has_documents=False)
+
+
+def list_other_runs(project: Path) -> tuple[Ticket, ...]:
+    """Return the runs that are no ticket's, sorted by slug."""
+    folder = find_records(project).folder
+    found = (path for name in (_RUNS, *_EARLIER) for path in (folder / name).glob("*") if path.is_dir())
+    return tuple(
+        Ticket(slug=path.name, folder=path, has_documents=False) for path in sorted(found, key=lambda path: path.name)
+    )
+
+
+def list_runs(project: Path) -> tuple[Ticket, ...]:
+    """Return all tickets and all other runs."""
+    return (*tickets.list_tickets(project), *list_other_runs(project))
+
+
+def find_run(project: Path, slug: str) -> Ticket:
+    """Return the ticket or the other run with this name; raise ``UsageError`` if there is none."""
+    other = next((run for run in list_other_runs(project) if run.slug == slug), None)
+    try:
+        return tickets.find(project, slug)
+    except UsageError:
+        if other is None:
+            raise
+        return other
