@@ -24,9 +24,9 @@ from .report import (
     Failure,
     Frame,
     Part,
-    Problem,
     Reason,
     Sign,
+    StreamProblem,
     SuiteReport,
     Verdict,
     count_outcomes,
@@ -96,7 +96,9 @@ def _head_to_json(report: SuiteReport) -> dict[str, object]:
     }
 
 
-def _to_plain(record: Frame | Failure | Case | CollectError | Problem | Reason | Sign | Verdict) -> dict[str, object]:
+def _to_plain(
+    record: Frame | Failure | Case | CollectError | StreamProblem | Reason | Sign | Verdict,
+) -> dict[str, object]:
     """Return the fields of a record by name, with lists instead of tuples."""
     # Not dataclasses.asdict: it copies values with copy.deepcopy, which code under test can replace.
     fields: dict[str, object] = {}
@@ -111,7 +113,7 @@ def _to_plain(record: Frame | Failure | Case | CollectError | Problem | Reason |
             fields[name] = dict(value) if isinstance(value, dict) else value
     if isinstance(record, (Reason, Sign)):
         fields["message"] = explain(record)
-    if isinstance(record, Problem):
+    if isinstance(record, StreamProblem):
         fields["detail"] = explain_detail(record)
     return fields
 
@@ -384,11 +386,11 @@ def read_failure(value: Value) -> Failure:
     )
 
 
-def _read_problem(value: Value) -> Problem:
+def _read_problem(value: Value) -> StreamProblem:
     parts = _read_parts(value.get("parts", {}))
     if not parts and value.get("detail", "").text():  # of a plugin that wrote only the text
         parts = {"text": value["detail"].text()}
-    return Problem(code=value["code"].text(), nodeid=value["nodeid"].text(), parts=parts)
+    return StreamProblem(code=value["code"].text(), nodeid=value["nodeid"].text(), parts=parts)
 
 
 def _read_verdict(value: Value) -> Verdict:

@@ -44,7 +44,7 @@ def _is_of_red(baseline: SuiteReport) -> bool:
     return baseline.gate is not None and baseline.gate.phase == "red"
 
 
-class Comparison:
+class RunComparison:
     """A report, its baseline, and the arguments of the gate."""
 
     def __init__(
@@ -202,7 +202,7 @@ def strip_parameters(nodeid: str) -> str:
 
 def find_spared(report: SuiteReport, verdict: Verdict, *, baseline: SuiteReport | None) -> set[str]:
     """Return the failing tests and files that ``verdict`` does not name, because they failed before the cycle."""
-    run = Comparison(report, phase=verdict.phase, baseline=baseline, targets=(), expects=())
+    run = RunComparison(report, phase=verdict.phase, baseline=baseline, targets=(), expects=())
     failing = [case for case in report.tests if case.outcome in FAILING]
     spared = {case.nodeid for case in failing if run.is_old_failure(case) or run.is_revealed_failure(case)}
     spared.update(error.nodeid for error in report.collect_errors if run.is_old_error(error))
@@ -241,10 +241,12 @@ def _find_expected_nodeids(baseline: SuiteReport | None, *, phase: str) -> set[s
     return known.union(_pair_by_function(lost, failed[::-1]).values())
 
 
-class Selection:
+class SelectedTests:
     """The tests and files of a run that a gate judges as its targets."""
 
-    def __init__(self, run: Comparison, pick: Callable[[str], tuple[Sequence[Case], Sequence[CollectError]]]) -> None:
+    def __init__(
+        self, run: RunComparison, pick: Callable[[str], tuple[Sequence[Case], Sequence[CollectError]]]
+    ) -> None:
         """Add what ``pick`` returns for each target, or else the error that prevents its collection."""
         self.cases: dict[str, Case] = {}
         self.blocked: dict[str, CollectError] = {}

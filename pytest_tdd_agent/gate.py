@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Iterator, Sequence
 
-from .comparison import NOT_RUN, Comparison, Selection, is_inside, strip_parameters
+from .comparison import NOT_RUN, RunComparison, SelectedTests, is_inside, strip_parameters
 from .failure import STRUCTURAL, find_effective_kind, find_stage, is_of_third_party
 from .fingerprint import find_changes, is_runner_shadow
 from .recording.assembly import UNFINISHED
@@ -85,7 +85,7 @@ def judge(
     ``accepts_unstructured``: if the report has no results of single tests, the exit status decides.
     """
     rules = {"red": _judge_red, "green": _judge_green, "refactor": _judge_refactor}[phase]
-    run = Comparison(report, phase=phase, baseline=baseline, targets=targets, expects=expects)
+    run = RunComparison(report, phase=phase, baseline=baseline, targets=targets, expects=expects)
     if report.structured:
         reasons = tuple(_check_reports(phase, run)) or (*_check_signs(run), *rules(run))
     elif accepts_unstructured:
@@ -95,7 +95,7 @@ def judge(
     return Verdict(phase=phase, open=not reasons, reasons=reasons)
 
 
-def _judge_exit_status(phase: str, run: Comparison) -> Iterator[Reason]:
+def _judge_exit_status(phase: str, run: RunComparison) -> Iterator[Reason]:
     has_passed = run.report.exit_status == 0
     did_pass = run.baseline is None or run.baseline.exit_status == 0
     if phase == "red" and not did_pass:
@@ -110,7 +110,7 @@ def _judge_exit_status(phase: str, run: Comparison) -> Iterator[Reason]:
         yield from _check_shadows(run.baseline, run.report)
 
 
-def _check_signs(run: Comparison) -> Iterator[Reason]:
+def _check_signs(run: RunComparison) -> Iterator[Reason]:
     signs = run.new_signs()
     todo = Clause("undo" if run.baseline is None else "undo_or_take_baseline")
     for sign in signs[:_MOST_SIGNS]:
@@ -120,7 +120,7 @@ def _check_signs(run: Comparison) -> Iterator[Reason]:
         yield Reason("tampered", None, case="more_signs", parts={"count": len(signs) - _MOST_SIGNS, "todo": todo})
 
 
-def _check_reports(phase: str, run: Comparison) -> Iterator[Reason]:
+def _check_reports(phase: str, run: RunComparison) -> Iterator[Reason]:
     report, baseline = run.report, run.baseline
     if report.problem is not None and report.problem.code not in UNFINISHED:
         yield Reason("untrusted", report.problem.nodeid or None, parts={"problem": as_clause(report.problem)})
@@ -136,12 +136,12 @@ def _check_reports(phase: str, run: Comparison) -> Iterator[Reason]:
         yield Reason("baseline_missing", None, case="refactor_without_baseline")
 
 
-def _judge_red(run: Comparison) -> Iterator[Reason]:
+def _judge_red(run: RunComparison) -> Iterator[Reason]:
     passing = sum(case.outcome == "passed" for case in run.report.tests)
     if run.baseline is None and not run.targets and passing:
         yield Reason("baseline_missing", None, parts={"passing": passing, "total": len(run.report.tests)})
         return
-    selection = Selection(run, lambda target: _select_red(run, target))
+    selection = SelectedTests(run, lambda target: _select_red(run, target))
     if not run.targets:
         selection.add(filter(run.is_new, run.report.tests), run.new_collect_errors())
     _leave_out_passing_cases(run, selection)
@@ -164,7 +164,7 @@ def _judge_red(run: Comparison) -> Iterator[Reason]:
         yield from _check_shadows(run.baseline, run.report)
 
 
-def _select_red(run: Comparison, target: str) -> tuple[list[Case], list[CollectError]]:
+def _select_red(run: RunComparison, target: str) -> tuple[list[Case], list[CollectError]]:
     """Return the tests and files of a target that must fail: the named test, or else the new ones in it.
 
     Of a function with parameters, the new and the changed cases count. So do failing cases with other parameters than
@@ -182,7 +182,7 @@ def _select_red(run: Comparison, target: str) -> tuple[list[Case], list[CollectE
     ], new_errors
 
 
-def _leave_out_passing_cases(run: Comparison, selection: Selection) -> None:
+def _leave_out_passing_cases(run: RunComparison, selection: SelectedTests) -> None:
     """Remove the passing cases of each parametrized test that also has a failing case."""
     cases = selection.cases
     failing = {strip_parameters(nodeid) for nodeid, case in cases.items() if case.outcome in FAILING}
@@ -191,11 +191,11 @@ def _leave_out_passing_cases(run: Comparison, selection: Selection) -> None:
             del cases[nodeid]
 
 
-def _passes_at_once(run: Comparison, case: Case) -> bool:
+def _passes_at_once(run: RunComparison, case: Case) -> bool:
     return case.outcome == "passed" and not run.is_rescued(case)
 
 
-def _find_passing_groups(run: Comparison, selection: Selection) -> dict[str, set[str]]:
+def _find_passing_groups(run: RunComparison, selection: SelectedTests) -> dict[str, set[str]]:
     """Return each target or function whose selected tests, at least two, all pass: name -> node ids."""
     inside: dict[str, set[str]] = {}
     for target in run.targets:
@@ -212,13 +212,13 @@ def _find_passing_groups(run: Comparison, selection: Selection) -> dict[str, set
     return found
 
 
-def _explain_missing_in_red(run: Comparison, target: str) -> Reason:
+def _explain_missing_in_red(run: RunComparison, target: str) -> Reason:
     if run.tests_in(target):
         return Reason("target_missing", target, case="nothing_new_in_target")
     return _explain_missing(run, target)
 
 
-def _explain_missing(run: Comparison, target: str) -> Reason:
+def _explain_missing(run: RunComparison, target: str) -> Reason:
     skip = _explain_skipped_file(run, target)
     if skip is not None:
         return skip
@@ -228,7 +228,7 @@ def _explain_missing(run: Comparison, target: str) -> Reason:
     return Reason("target_missing", target, case="file_not_collected")
 
 
-def _explain_skipped_file(run: Comparison, target: str) -> Reason | None:
+def _explain_skipped_file(run: RunComparison, target: str) -> Reason | None:
     skipped = next((case for case in run.report.tests if case.reason and is_inside(target, case.nodeid)), None)
     if skipped is None:
         return None
@@ -236,14 +236,14 @@ def _explain_skipped_file(run: Comparison, target: str) -> Reason | None:
     return Reason("skipped_target", target, case="skipped_with_file", parts=parts)
 
 
-def _explain_lost(run: Comparison, nodeid: str) -> Reason:
+def _explain_lost(run: RunComparison, nodeid: str) -> Reason:
     skip = _explain_skipped_file(run, nodeid)
     if skip is not None:
         return skip
     return Reason("target_missing", nodeid, case="target_lost")
 
 
-def _check_rescued(run: Comparison, case: Case) -> list[Reason]:
+def _check_rescued(run: RunComparison, case: Case) -> list[Reason]:
     if not run.is_rescued(case):
         return []
     name = "passed_on_rerun_of" if case.tries else "passed_on_some_rerun"
@@ -286,8 +286,8 @@ def _check_reason(name: str, failure: Failure, *, expects: Sequence[str]) -> Ite
         yield Reason("name_not_expected", name, parts=parts)
 
 
-def _judge_green(run: Comparison) -> Iterator[Reason]:
-    selection = Selection(run, lambda target: _select_green(run, target))
+def _judge_green(run: RunComparison) -> Iterator[Reason]:
+    selection = SelectedTests(run, lambda target: _select_green(run, target))
     ran = [case for case in run.report.tests if case.outcome in ("passed", *FAILING)]
     if not run.targets:
         selection.add(
@@ -309,7 +309,7 @@ def _judge_green(run: Comparison) -> Iterator[Reason]:
     yield from _check_protected_files(run)
 
 
-def _select_green(run: Comparison, target: str) -> tuple[list[Case], list[CollectError]]:
+def _select_green(run: RunComparison, target: str) -> tuple[list[Case], list[CollectError]]:
     """Return the tests and files of a target that must pass: the named test, or else those not spared as old failures.
 
     If all of them would be spared, all must pass; otherwise the target would prove nothing.
@@ -337,7 +337,7 @@ def _check_passing(case: Case) -> Iterator[Reason]:
         yield Reason("target_failed", name, case="body_did_not_run")
 
 
-def _judge_refactor(run: Comparison) -> Iterator[Reason]:
+def _judge_refactor(run: RunComparison) -> Iterator[Reason]:
     yield from _judge_green(run)
     for old in run.before.values():
         if run.now(old) is None and old.outcome != "passed":
@@ -346,7 +346,7 @@ def _judge_refactor(run: Comparison) -> Iterator[Reason]:
         yield Reason("tests_differ", case.nodeid, case="test_added")
 
 
-def _check_losses(run: Comparison, selection: Selection, *, alone: bool) -> Iterator[Reason]:
+def _check_losses(run: RunComparison, selection: SelectedTests, *, alone: bool) -> Iterator[Reason]:
     """Yield the tests outside the selection that no longer pass; a file that cannot be collected counts once.
 
     ``alone``: such files count even without a baseline.
@@ -378,7 +378,7 @@ def _explain_broken(now: Case, old: Case) -> Reason:
     return Reason("broke_others", now.nodeid, parts=parts)
 
 
-def _check_new_failures(run: Comparison, selection: Selection, *, code: str) -> Iterator[Reason]:
+def _check_new_failures(run: RunComparison, selection: SelectedTests, *, code: str) -> Iterator[Reason]:
     for case in run.report.tests:
         if (
             case.outcome not in FAILING
@@ -397,7 +397,7 @@ def _check_shadows(baseline: SuiteReport, report: SuiteReport) -> Iterator[Reaso
             yield Reason("protected_changed", None, case="shadows_tool", parts={"file": name})
 
 
-def _check_protected_files(run: Comparison) -> Iterator[Reason]:
+def _check_protected_files(run: RunComparison) -> Iterator[Reason]:
     if run.baseline is None:
         return
     before, after = run.baseline.fingerprints, run.report.fingerprints

@@ -50,7 +50,7 @@ def format_now() -> str:
 
 
 @dataclass(frozen=True)
-class Options:
+class PluginOptions:
     """The checked options of a run."""
 
     report: Path
@@ -85,7 +85,7 @@ class Options:
         return self.report.with_name(f"{self.report.name}.{os.getpid()}.part")
 
 
-def read_options(config: pytest.Config, option: Namespace) -> Options:
+def read_options(config: pytest.Config, option: Namespace) -> PluginOptions:
     """Return the options of a run; raises pytest.UsageError for invalid or contradictory ones.
 
     ``option``: those of the command line, which ``config`` does not have before conftest files are loaded.
@@ -98,7 +98,7 @@ def read_options(config: pytest.Config, option: Namespace) -> Options:
         )
     if phase is not None and getattr(option, "dist", "no") == "each":
         raise pytest.UsageError("--tdd-agent-gate: a gate judges one run of each test; use --dist load, not each")
-    return Options(
+    return PluginOptions(
         report=find_report_path(config, option),
         is_printed=option.tdd_agent_report == "-",
         gate=phase,

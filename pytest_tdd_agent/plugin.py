@@ -20,7 +20,7 @@ from .options import (
     ACTIVE,
     DEFAULT_REPORT,
     NO_PARENT,
-    Options,
+    PluginOptions,
     format_now,
     is_inherited,
     is_report_of_outer_run,
@@ -37,7 +37,7 @@ from .unstarted import CHANNEL
 if TYPE_CHECKING:
     from _pytest.capture import CaptureManager
 
-    from .audit import Auditor
+    from .tampering import TamperingWatch
 
 bind_builtins(globals())
 
@@ -56,11 +56,11 @@ def pytest_configure(config: pytest.Config) -> None:
     is_worker = hasattr(config, "workerinput")
     if not is_worker and is_report_of_outer_run(options.report):
         return
-    auditor = None
+    watch = None
     if options.is_audited:
-        from .audit import register
+        from .tampering import register
 
-        auditor = register(config, guard)
+        watch = register(config, guard)
     config.pluginmanager.register(witness, "tdd-agent-witness")
     if is_worker:
         config.pluginmanager.register(WorkerWitness(config, witness), "tdd-agent-worker-witness")
@@ -72,7 +72,7 @@ def pytest_configure(config: pytest.Config) -> None:
     recorder = _start_recording(config, options, witness=witness, guard=guard)
     active = os.environ.get(ACTIVE, "")
     os.environ[ACTIVE] = os.pathsep.join(filter(None, (active, os.path.realpath(str(options.report)))))
-    closing = Closing(config, options, recorder=recorder, auditor=auditor)
+    closing = Closing(config, options, recorder=recorder, watch=watch)
     config.add_cleanup(lambda: _restore_environment(active))
     config.add_cleanup(closing.end)
     config.pluginmanager.register(recorder.collection, "tdd-agent-collection")
@@ -84,7 +84,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _register_rerunner(
-    config: pytest.Config, options: Options, *, witness: Witness, guard: Guard, listener: Listener
+    config: pytest.Config, options: PluginOptions, *, witness: Witness, guard: Guard, listener: Listener
 ) -> None:
     if options.flaky:
         rerunner = Rerunner(options, witness=witness, guard=guard, listener=listener)
@@ -92,7 +92,7 @@ def _register_rerunner(
         config.pluginmanager.register(listener, "tdd-agent-reruns")
 
 
-def _start_recording(config: pytest.Config, options: Options, *, witness: Witness, guard: Guard) -> Recorder:
+def _start_recording(config: pytest.Config, options: PluginOptions, *, witness: Witness, guard: Guard) -> Recorder:
     """Send the first records, or open the files of a run; raises pytest.UsageError if that fails."""
     channel = config.stash.get(CHANNEL, None)
     stream, spool = _open_files(config, options) if channel is None else (Stream(channel), Spool(None))
@@ -119,7 +119,7 @@ def _start_recording(config: pytest.Config, options: Options, *, witness: Witnes
 
 
 def apply_gate(
-    phase: str, report: SuiteReport, *, options: Options, judge: Callable[..., Verdict]
+    phase: str, report: SuiteReport, *, options: PluginOptions, judge: Callable[..., Verdict]
 ) -> tuple[SuiteReport, set[str]]:
     """Return the report with the verdict of a gate, and the node ids that the gate spares."""
     verdict = judge(phase, report, baseline=options.baseline, targets=options.targets, expects=options.expects)
@@ -129,7 +129,7 @@ def apply_gate(
     return report, find_spared(report, verdict, baseline=options.baseline)
 
 
-def prepare_files(config: pytest.Config, options: Options) -> None:
+def prepare_files(config: pytest.Config, options: PluginOptions) -> None:
     """Remove the report of an earlier run; raises pytest.UsageError if that fails."""
     folder = options.report.parent
     try:
@@ -143,7 +143,7 @@ def prepare_files(config: pytest.Config, options: Options) -> None:
         raise _refuse_report(error) from error
 
 
-def _open_files(config: pytest.Config, options: Options) -> tuple[Stream, Spool]:
+def _open_files(config: pytest.Config, options: PluginOptions) -> tuple[Stream, Spool]:
     prepare_files(config, options)
     try:
         return Stream(options.stream), Spool(options.spool)
@@ -165,7 +165,9 @@ def _restore_environment(active: str) -> None:
 class Closing:
     """Hooks of the controlling process that end a run: verdict, report, exit status and terminal section."""
 
-    def __init__(self, config: pytest.Config, options: Options, *, recorder: Recorder, auditor: Auditor | None) -> None:
+    def __init__(
+        self, config: pytest.Config, options: PluginOptions, *, recorder: Recorder, watch: TamperingWatch | None
+    ) -> None:
         """Compute the fingerprints before any test can change a file."""
         self._rootdir = str(config.rootpath)
         self._options = options
@@ -174,7 +176,7 @@ class Closing:
         self._no_parent = config.stash.get(NO_PARENT, None)
         self._recorder = recorder
         self._signs = (
-            None if auditor is None else auditor.find_signs
+            None if watch is None else watch.find_signs
         )  # bound now, because code under test may replace these later
         self._judge, self._dump = gate.judge, codec.dump
         self._started_at = format_now()
@@ -190,7 +192,7 @@ class Closing:
         self._spared: set[str] = set()
         self._fingerprints: dict[str, str] = {}
         self._has_started = False
-        self._printer = Printer(config) if options.is_printed else None
+        self._printer = ScreenPrinter(config) if options.is_printed else None
         with recorder.guard:
             self._fingerprints = fingerprint.compute_digests(
                 config.rootpath,
@@ -199,12 +201,12 @@ class Closing:
                 testpaths=config.getini("testpaths"),
                 entries=fingerprint.list_import_entries(config.rootpath, sys.path),
             )
-            if auditor is not None:
-                auditor.watch_sources(self._fingerprints)
+            if watch is not None:
+                watch.watch_sources(self._fingerprints)
             if recorder.stream.is_whole:
                 recorder.stream.send(
                     "settings",
-                    audited=auditor is not None,
+                    audited=watch is not None,
                     each=getattr(config.option, "dist", "no") == "each",
                     flaky=options.flaky,
                     fingerprints=self._fingerprints,
@@ -381,7 +383,7 @@ class FirstReport:
         yield
 
 
-class Printer:
+class ScreenPrinter:
     """Reserves standard output for the report."""
 
     def __init__(self, config: pytest.Config) -> None:

@@ -150,7 +150,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Problem:
+class StreamProblem:
     """Why the records of a test process cannot be trusted, or are not all."""
 
     code: str
@@ -201,7 +201,7 @@ class SuiteReport:
     """Whether there is a result for each test; otherwise only ``exit_status`` is known."""
     supervised: bool = False
     """Whether the plugin judged in a parent of the process that ran the tests."""
-    problem: Problem | None = None
+    problem: StreamProblem | None = None
     """Why the records that the parent received are not a whole run; with one, ``complete`` is False."""
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Mapping, Sequence
 
-from .report import RESCUED, Clause, Part, Problem, Reason, Sign
+from .report import RESCUED, Clause, Part, Reason, Sign, StreamProblem
 from .system import bind_builtins
 
 bind_builtins(globals())
@@ -177,14 +177,14 @@ _LIST = re.compile(r"(\d*)([,;.]?)\Z")
 _NOUN = re.compile(r"[a-z][a-z ]*\Z")
 
 
-def explain(record: Reason | Sign | Problem) -> str:
+def explain(record: Reason | Sign | StreamProblem) -> str:
     """Return a record in English: a reason as sentences, the others as a clause."""
     return fill(as_clause(record), TEMPLATES)
 
 
-def as_clause(record: Reason | Sign | Problem) -> Clause:
+def as_clause(record: Reason | Sign | StreamProblem) -> Clause:
     """Return a record as a part of another one; its template can also name its ``nodeid``."""
-    if not isinstance(record, Problem):
+    if not isinstance(record, StreamProblem):
         return Clause(record.case or record.code, {"nodeid": record.nodeid or "", **record.parts})
     parts: dict[str, Part] = {"problem": Clause(record.code), "nodeid": record.nodeid}
     if not record.parts:
@@ -193,12 +193,12 @@ def as_clause(record: Reason | Sign | Problem) -> Clause:
     return Clause("problem_of_test_with_detail" if record.nodeid else "problem_with_detail", parts)
 
 
-def explain_detail(problem: Problem) -> str:
+def explain_detail(problem: StreamProblem) -> str:
     """Return the details of a problem, without its meaning."""
     return fill(_get_detail(problem), TEMPLATES) if problem.parts else ""
 
 
-def _get_detail(problem: Problem) -> Clause:
+def _get_detail(problem: StreamProblem) -> Clause:
     return Clause("text" if "text" in problem.parts else f"{problem.code}_detail", problem.parts)
 
 

@@ -44,7 +44,7 @@ _LIMIT_S = 120.0
 _MOST_SHOWN = 5
 _NAME = re.compile(r"\w+")
 _PLACE = re.compile(r"(.+):(\d{1,9})")
-_OF_CHANGE: frozenset[Check] = frozenset({"clean_copy", "mutants", "signs"})
+_OF_CHANGE: frozenset[Check] = frozenset({"clean_copy", "mutants", "suspicious"})
 """Checks whose places are in the product's change."""
 _OF_CALLS: frozenset[Check] = frozenset({"calls", "outside"})
 _OF_RUN: frozenset[Check] = frozenset({"run", "no_change"})

@@ -29,7 +29,7 @@ from cdd_agent.evidence.expectations import check_expectations
 from cdd_agent.evidence.mutation import Mutant, Survival, TimedRuns, TimeUp, report_unverified
 from cdd_agent.evidence.outside import Outside, check_origins, compare_outside
 from cdd_agent.evidence.readable import check_request
-from cdd_agent.evidence.signs import find_signs, judge_signs
+from cdd_agent.evidence.suspicious import find_suspicious_lines, judge_suspicious_lines
 from cdd_agent.git.runner import GitError
 from cdd_agent.testrun.foreign import describe_newer
 from cdd_agent.testrun.pytest_run import PytestSuite
@@ -48,7 +48,9 @@ def confirm(request: CheckRequest, *, runs: TimedRuns, trees: ComparedTrees | No
     With ``trees``, a notice tells what else the change changes.
     """
     findings = check_request(request, runs=runs)
-    findings = told = findings if findings.reasons else findings + judge_signs(find_signs(request))
+    findings = told = (
+        findings if findings.reasons else findings + judge_suspicious_lines(find_suspicious_lines(request))
+    )
     if findings.reasons or not request.targets or not runs.limit_s:
         return findings
     experiments = _Experiments(request=request, runs=runs, trees=trees)

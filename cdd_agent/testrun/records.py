@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from cdd_agent.errors import join_first
 from cdd_agent.sandbox.port import Result
 from pytest_tdd_agent.recording.assembly import Assembler, Recording
-from pytest_tdd_agent.report import Problem
+from pytest_tdd_agent.report import StreamProblem
 
 _CHUNK_BYTES = 1 << 18
 _JOIN_S = 60.0
@@ -76,5 +76,5 @@ def record_run(run: Callable[[int], Result], *, nonce: str) -> RecordedRun:
             ended_s, is_read = time.monotonic(), reader.end()
         recording = assembler.finish(result.exit_status)
     if not is_read:
-        recording = Recording(None, Problem("no_finish"), recording.running)
+        recording = Recording(None, StreamProblem("no_finish"), recording.running)
     return RecordedRun(result=result, recording=recording, silent_s=max(0.0, ended_s - reader.last_s))

@@ -12,7 +12,7 @@ from cdd_agent.sandbox.port import Access, Command, Result, Sandbox
 from cdd_agent.testrun.access import Original
 from pytest_tdd_agent.codec import dump
 from pytest_tdd_agent.fingerprint import compute_digests, is_protected, is_runner_shadow
-from pytest_tdd_agent.report import Problem, SuiteReport, count_outcomes
+from pytest_tdd_agent.report import StreamProblem, SuiteReport, count_outcomes
 
 Cause: TypeAlias = Literal["timed_out", "refused", "not_installed", "other"]
 """Why a run has no report: the time limit ended it; the runner refused the request, because no test has that name, or
@@ -59,7 +59,7 @@ class SuiteRun:
     """If nothing ran, because the results were known: the run that they are from."""
     outdated: tuple[str, str] | None = None
     """A sentence about a module that the installation of the project lacks, and the command that installs it again."""
-    broken: Problem | None = None
+    broken: StreamProblem | None = None
     """Why the records of the run are not all, or cannot be trusted."""
 
     @property

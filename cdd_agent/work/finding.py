@@ -21,7 +21,7 @@ Check: TypeAlias = Literal[
     "stubs",
     "product_runs",
     "readable",
-    "signs",
+    "suspicious",
     "values",
     "examples",
     "no_change",

@@ -20,21 +20,21 @@ import pytest
 from _pytest._io import TerminalWriter
 
 from .. import codec, fingerprint, gate, screen
-from ..options import NO_PARENT, Options, format_now, is_inherited, is_report_of_outer_run, read_options
+from ..options import NO_PARENT, PluginOptions, format_now, is_inherited, is_report_of_outer_run, read_options
 from ..plugin import OWN_STATUSES, apply_gate, prepare_files
 from ..recording.assembly import UNFINISHED, Assembler, Recording
 from ..recording.spool import RECORDS
 from ..report import FAILING, SuiteReport, count_outcomes, list_failing, replace
 from ..system import bind_builtins, encode_json, read_bytes
 from ..wording import explain
-from .process import CAN_WAIT, Child, Ending, find_prctl
+from .process import CAN_WAIT, Child, ProcessEnd, find_prctl
 from .start import NoParentError, find_command
 
 bind_builtins(globals())
 
 _MOST_SHOWN = 3
 _WITHOUT_TESTS = ("cacheshow", "collectonly", "setuponly", "setupplan", "show_fixtures_per_test", "showfixtures")
-"""Options with which pytest runs no test to its end."""
+"""PluginOptions with which pytest runs no test to its end."""
 _REFUSED = int(pytest.ExitCode.USAGE_ERROR)
 codecs.lookup("unicode-escape")  # which pytest's writer would import if the terminal lacks a character
 
@@ -72,7 +72,7 @@ def judge_from_outside(config: pytest.Config, option: Namespace) -> None:
 class _Run:
     """One run, seen from the parent."""
 
-    def __init__(self, config: pytest.Config, options: Options, *, is_quiet: bool, runs_tests: bool) -> None:
+    def __init__(self, config: pytest.Config, options: PluginOptions, *, is_quiet: bool, runs_tests: bool) -> None:
         """Read what the verdict depends on."""
         self._options = options
         self._is_quiet = is_quiet
@@ -124,7 +124,7 @@ class _Run:
         elif not (self._is_quiet or is_refused):  # pytest has said why it refused
             self._show(report, spared=spared, notes=notes)
 
-    def _record(self, command: list[str]) -> tuple[Recording, Ending]:
+    def _record(self, command: list[str]) -> tuple[Recording, ProcessEnd]:
         ending = self._child.run(
             command,
             environment={**os.environ, RECORDS: str(self._child.descriptor)},
@@ -133,7 +133,7 @@ class _Run:
         )
         return self._assembler.finish(_as_in_a_shell(ending.status)), ending
 
-    def _complete(self, recording: Recording, ending: Ending) -> tuple[SuiteReport, set[str]]:
+    def _complete(self, recording: Recording, ending: ProcessEnd) -> tuple[SuiteReport, set[str]]:
         """Return the report with what only the parent knows for sure, and the node ids that the gate spares."""
         options, base = self._options, self._base
         found = recording.report or replace(base, exit_status=_as_in_a_shell(ending.status))
@@ -231,7 +231,7 @@ def _as_in_a_shell(status: int) -> int:
     return 128 - status if status < 0 else status
 
 
-def find_exit_status(report: SuiteReport, ending: Ending, *, runs_tests: bool = True) -> int:
+def find_exit_status(report: SuiteReport, ending: ProcessEnd, *, runs_tests: bool = True) -> int:
     """Return the exit status of the whole run.
 
     That of the process stays if something other than pytest chose it, unless it is 0. ``runs_tests``: no option limits
@@ -247,7 +247,7 @@ def find_exit_status(report: SuiteReport, ending: Ending, *, runs_tests: bool = 
     return status or int(not verdict.open)  # with a gate, a session that ends regularly has 0
 
 
-def list_notes(report: SuiteReport, running: tuple[str, ...], *, ending: Ending) -> list[str]:
+def list_notes(report: SuiteReport, running: tuple[str, ...], *, ending: ProcessEnd) -> list[str]:
     """Return what the user must know before the results."""
     notes = []
     how = f"ended with status {ending.status}"

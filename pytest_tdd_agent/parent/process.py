@@ -62,7 +62,7 @@ def find_prctl() -> Prctl | None:
 
 
 @dataclass(frozen=True)
-class Ending:
+class ProcessEnd:
     """How the test process ended."""
 
     status: int
@@ -95,7 +95,7 @@ class Child:
         environment: Mapping[str, str],
         output: int | None,
         receive: Callable[[bytes], object],
-    ) -> Ending:
+    ) -> ProcessEnd:
         """Run the child to its end and pass what it sends to ``receive``; raises OSError if it cannot be started.
 
         ``output``: the descriptor that is the child's standard output; None: that of this process.
@@ -121,7 +121,7 @@ class Child:
         with suppress(OSError):
             self._ours.shutdown(socket.SHUT_RD)  # a process that took the descriptor along may write no more
         reader.join()
-        return Ending(status=status, survivors=survivors)
+        return ProcessEnd(status=status, survivors=survivors)
 
     def _prepare(self, mask: Iterable[int]) -> None:
         if self._prctl is not None:

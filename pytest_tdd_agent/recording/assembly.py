@@ -23,8 +23,8 @@ from ..report import (
     CollectError,
     Failure,
     Part,
-    Problem,
     Sign,
+    StreamProblem,
     SuiteReport,
     replace,
 )
@@ -53,7 +53,7 @@ class Recording:
 
     report: SuiteReport | None
     """Not complete if there is a problem; None if no record came."""
-    problem: Problem | None
+    problem: StreamProblem | None
     running: tuple[str, ...]
     """The tests that had begun and not ended when the records ended."""
 
@@ -65,7 +65,7 @@ Listener = Callable[[Value, bytes], object]
 class _Refusal(Exception):
     def __init__(self, code: str, nodeid: str = "", **parts: Part) -> None:
         super().__init__(code)
-        self.problem = Problem(code, nodeid, parts)
+        self.problem = StreamProblem(code, nodeid, parts)
 
 
 class _Try:
@@ -92,7 +92,7 @@ class Assembler:
         self._digest = blake2b(digest_size=DIGEST_BYTES)
         self._count = 0
         self._is_ended = False
-        self._problem: Problem | None = None
+        self._problem: StreamProblem | None = None
         self._head: SuiteReport | None = None
         self._audited = self._is_each = False
         self._most_tries = 0
@@ -129,20 +129,20 @@ class Assembler:
                 self._read_line(bytes(line))
         limit = LINE_LIMIT_BYTES if self._head is not None else _NOISE_LIMIT_BYTES
         if len(self._rest) > limit or self._size > LIMIT_BYTES:
-            self._refuse(Problem("too_large"))
+            self._refuse(StreamProblem("too_large"))
 
     def finish(self, status: int = 1) -> Recording:
         """Return the recording after the last byte; ``status``: the exit status of a run that did not report one."""
         if self._problem is None and self._rest and self._finish is not None:
-            self._refuse(Problem("damaged", parts={"error": Clause("torn_line")}))
+            self._refuse(StreamProblem("damaged", parts={"error": Clause("torn_line")}))
         running = tuple(self._running)
         if self._head is None:
-            return Recording(None, self._problem or Problem("no_start"), running)
+            return Recording(None, self._problem or StreamProblem("no_start"), running)
         if self._problem is None and self._finish is None:
-            self._problem = Problem("no_finish", nodeid=running[0] if running else "")
+            self._problem = StreamProblem("no_finish", nodeid=running[0] if running else "")
         return Recording(self._assemble(self._head, status), self._problem, running)
 
-    def _refuse(self, problem: Problem) -> None:
+    def _refuse(self, problem: StreamProblem) -> None:
         self._problem = self._problem or problem
         self._rest.clear()
 
@@ -171,7 +171,7 @@ class Assembler:
         except _Refusal as refusal:
             self._refuse(refusal.problem)
         except _DAMAGED as error:
-            self._refuse(Problem("damaged", parts={"error": str(error)[:200]}))
+            self._refuse(StreamProblem("damaged", parts={"error": str(error)[:200]}))
 
     def _check_digest(self, digest: bytes, text: bytes) -> None:
         self._digest.update(text + b"\n")

@@ -10,7 +10,7 @@ import pytest
 from .. import codec, failure
 from ..report import Case, CollectError
 from ..system import SEPARATOR, Shield, bind_builtins, to_plain_text
-from .spool import CUT, SEVERITY, Spool, Stream, Tally
+from .spool import CUT, SEVERITY, Spool, SpoolTally, Stream
 from .witness import DESELECTED, SUBTESTS, Guard, Witness, build_failure, find_outcome, is_skipped_subtest
 
 bind_builtins(globals())
@@ -112,7 +112,7 @@ class Recorder:
         """Exit status, if pytest was interrupted or failed itself."""
         self.internal_error = ""
         """The end of pytest's text about it."""
-        self._tally = Tally()
+        self._tally = SpoolTally()
         self._awaited = collection.awaited
         self._reruns: dict[str, int] = {}
         self.not_passed: set[str] = set()

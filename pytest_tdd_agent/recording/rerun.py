@@ -12,7 +12,7 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 from ..comparison import find_expected_failures
-from ..options import Options
+from ..options import PluginOptions
 from ..system import bind_builtins, decode_json, encode_json
 from .spool import Spool, Stream
 from .witness import SUBTESTS, Guard, Witness, build_failure, find_outcome
@@ -88,7 +88,7 @@ class ControllerListener:
 class Rerunner:
     """Hooks that rerun failed tests after all others."""
 
-    def __init__(self, options: Options, *, witness: Witness, guard: Guard, listener: Listener) -> None:
+    def __init__(self, options: PluginOptions, *, witness: Witness, guard: Guard, listener: Listener) -> None:
         """Rerun each failed test that is a target or failed unexpectedly, until it passes."""
         self._options = options
         self._expected = frozenset(find_expected_failures(options.baseline, phase=options.gate))

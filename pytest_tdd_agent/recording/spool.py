@@ -3,7 +3,7 @@
 The stream has one JSON object per line, each written at once, so that the stream of a killed run can be read. It goes
 to a file beside the report, or through a ``Channel`` to another process, which gets the finished tests with it and
 writes the report itself. For a report file, the spool holds the finished tests in a file beside it until the run ends,
-so that memory does not grow with their number. ``Tally`` combines the phases of a test into one outcome.
+so that memory does not grow with their number. ``SpoolTally`` combines the phases of a test into one outcome.
 """
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ CUT = "cut"
 """Outcome of a subtest that the product ended as skipped or as an expected failure."""
 
 
-class Draft:
+class CaseDraft:
     """A running test."""
 
     __slots__ = ("failure", "file", "line", "nodeid", "outcome", "phases", "reruns", "subtests")
@@ -258,17 +258,17 @@ class Draft:
         )
 
 
-class Tally:
+class SpoolTally:
     """Combines the phases of running tests. The worst phase counts, and a rerun voids the earlier try."""
 
     def __init__(self) -> None:
         """Start without tests."""
-        self._drafts: dict[str, Draft] = {}
+        self._drafts: dict[str, CaseDraft] = {}
 
     def begin(self, nodeid: str, *, file: str, line: int, reruns: int = 0) -> None:
         """Note that a test starts; ``reruns``: how often it has ended before."""
         if nodeid not in self._drafts:
-            self._drafts[nodeid] = Draft(nodeid, file=file, line=line, reruns=reruns)
+            self._drafts[nodeid] = CaseDraft(nodeid, file=file, line=line, reruns=reruns)
 
     def record_passed(self, nodeid: str, when: str, *, duration_s: float) -> None:
         """Record a passed phase. Most phases pass, so this is fast."""
@@ -286,7 +286,7 @@ class Tally:
         """Record the outcome of a phase (``setup``, ``call`` or ``teardown``)."""
         draft = self._drafts.get(nodeid)
         if draft is None:
-            draft = self._drafts[nodeid] = Draft(nodeid, file=nodeid.split("::", 1)[0], line=0, reruns=0)
+            draft = self._drafts[nodeid] = CaseDraft(nodeid, file=nodeid.split("::", 1)[0], line=0, reruns=0)
         phases = draft.phases
         phases[when] = phases[when] + duration_s if when in phases else duration_s
         if outcome == "passed" and when != "call":
@@ -307,7 +307,7 @@ class Tally:
         draft.reruns += 1
         return draft.reruns
 
-    def finish(self, nodeid: str) -> Draft | None:
+    def finish(self, nodeid: str) -> CaseDraft | None:
         """Return a finished test; None if its body has not run or will be rerun."""
         draft = self._drafts.get(nodeid)
         if draft is None or not draft.outcome:

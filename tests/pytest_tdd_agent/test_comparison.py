@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_tdd_agent.comparison import Comparison, find_expected_failures, find_unstable, strip_parameters
+from pytest_tdd_agent.comparison import RunComparison, find_expected_failures, find_unstable, strip_parameters
 from pytest_tdd_agent.report import Case, CollectError, Failure, Sign, SuiteReport, Verdict
 
 
@@ -24,8 +24,8 @@ def run(*cases: Case) -> SuiteReport:
     )
 
 
-def beside(report: SuiteReport, baseline: SuiteReport | None) -> Comparison:
-    return Comparison(report, phase="green", baseline=baseline, targets=(), expects=())
+def beside(report: SuiteReport, baseline: SuiteReport | None) -> RunComparison:
+    return RunComparison(report, phase="green", baseline=baseline, targets=(), expects=())
 
 
 @pytest.mark.parametrize(

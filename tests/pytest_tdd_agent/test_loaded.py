@@ -8,8 +8,8 @@ from types import ModuleType
 import pytest
 from _pytest.assertion.rewrite import rewrite_asserts
 
-from pytest_tdd_agent.audit import codes_of
 from pytest_tdd_agent.loaded import ExpectedModule
+from pytest_tdd_agent.tampering import codes_of
 
 PATH = str(Path(__file__).with_name("test_example.py"))
 

@@ -9,7 +9,6 @@ import pytest
 from jsonschema import Draft202012Validator
 
 import pytest_tdd_agent
-from pytest_tdd_agent.audit import SIGNS
 from pytest_tdd_agent.codec import ReportError, from_json, to_json
 from pytest_tdd_agent.failure import KINDS
 from pytest_tdd_agent.gate import CODES
@@ -23,12 +22,13 @@ from pytest_tdd_agent.report import (
     Failure,
     Frame,
     Part,
-    Problem,
     Reason,
     Sign,
+    StreamProblem,
     SuiteReport,
     Verdict,
 )
+from pytest_tdd_agent.tampering import SIGNS
 from pytest_tdd_agent.wording import PROBLEMS
 from tests.fakes.cases import soak_after
 from tests.pytest_tdd_agent.conftest import Project
@@ -108,7 +108,7 @@ FULL = SuiteReport(
     signs=tuple(Sign(code, "a::x", parts=PARTS) for code in SIGNS),
     sandbox="bwrap",
     supervised=True,
-    problem=Problem("after_end", "a::x", {"event": "why"}),
+    problem=StreamProblem("after_end", "a::x", {"event": "why"}),
 )
 
 

@@ -84,7 +84,7 @@ class Patience:
         return time.process_time() > self._cpu or time.monotonic() > self._end
 
 
-class Recorder:
+class CallRecorder:
     """A profiler that records the calls of wanted functions, and how the objects in their arguments were made."""
 
     def __init__(self, task: dict[str, Any]) -> None:
@@ -292,7 +292,7 @@ class CallSession:
     """The hooks of a run that records calls and answers them, or only answers those of the task."""
 
     def __init__(self, task: dict[str, Any], answers: str) -> None:
-        """``task``: as for ``Recorder``, with the ``seconds`` to record and to answer, or the ``calls`` to answer.
+        """``task``: as for ``CallRecorder``, with the ``seconds`` to record and to answer, or the ``calls`` to answer.
         ``computed``: names of attributes that a property computes in one of the two trees only.
         ``as_test``: calls by the tests in ``targets`` are answered twice as if the test made them, and the answers go
         to a file of their own. ``alone``: all calls are answered.
@@ -302,7 +302,7 @@ class CallSession:
         """
         self.task, self.answers = task, answers
         computed.update(task["computed"])
-        self.recorder = None if "calls" in task else Recorder(task)
+        self.recorder = None if "calls" in task else CallRecorder(task)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self) -> bool | None:

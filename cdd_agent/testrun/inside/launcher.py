@@ -36,7 +36,7 @@ def main() -> int:
     run_plugin, plugin = task["modules"]
     import_module(run_plugin)  # it changes how pytest itself is loaded
     # Imported before pytest starts to rewrite assertions, which would double the time.
-    for module in (f"{plugin}.plugin", f"{plugin}.audit"):
+    for module in (f"{plugin}.plugin", f"{plugin}.tampering"):
         import_module(module)
     if task["ignored"] is not None:
         known = import_module(f"{plugin}.fingerprint").KNOWN_IGNORED

@@ -30,11 +30,11 @@ CHECKED = Finding(
 OUTSIDE = Finding(check="outside", outcome="confirmed", case="same_outside", functions=("double",), calls=3)
 COMPARED = Finding(check="calls", outcome="confirmed", case="same_answers", functions=("double",), calls=902)
 SIGN = Finding(
-    check="signs",
+    check="suspicious",
     outcome="review",
-    case="signs",
+    case="suspicious_lines",
     places=("sums.py:6",),
-    parts={"signs": (Clause("sign", {"place": "sums.py:6", "what": Clause("names_tool")}),)},
+    parts={"lines": (Clause("suspicious_line", {"place": "sums.py:6", "what": Clause("names_tool")}),)},
 )
 UNNOTICED = Finding(
     check="mutants", outcome="review", case="unnoticed", places=("sums.py:5",), parts={"named": ("double",)}

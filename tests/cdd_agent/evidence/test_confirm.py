@@ -8,7 +8,7 @@ from cdd_agent.events import Event, Notice, SuiteStarted
 from cdd_agent.evidence.clean_copy import CODES, CheckRequest, Findings, find_newly_passing
 from cdd_agent.evidence.confirm import confirm
 from cdd_agent.evidence.mutation import build_mutants
-from cdd_agent.evidence.signs import find_signs, judge_signs
+from cdd_agent.evidence.suspicious import find_suspicious_lines, judge_suspicious_lines
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.tree_store import TreeStore
 from cdd_agent.work.wording import explain
@@ -35,7 +35,7 @@ def codes(found: Findings) -> list[str]:
 def test_an_honest_change_looks_honest_and_can_be_altered(name: str) -> None:
     code, test, stated = HONEST[name]
     asked_for = request(code, test=test, stated=stated)
-    assert judge_signs(find_signs(asked_for)).reasons == ()
+    assert judge_suspicious_lines(find_suspicious_lines(asked_for)).reasons == ()
     assert build_mutants(asked_for.changes).chosen
 
 

@@ -19,7 +19,7 @@ from cdd_agent.tdd.verdict import judge_run
 from cdd_agent.work.records import find_records
 from cdd_agent.work.state import AttemptRecord, StepExecution
 from pytest_tdd_agent.codec import load
-from pytest_tdd_agent.report import Case, CollectError, Failure, Problem, SuiteReport
+from pytest_tdd_agent.report import Case, CollectError, Failure, StreamProblem, SuiteReport
 from tests.fakes.cases import soak_after
 from tests.fakes.model import ScriptedModel
 from tests.fakes.project import Project, content_as_it_is, green, item, red
@@ -82,7 +82,9 @@ def test_tests_that_cannot_be_run_are_told_with_what_pytest_said(project: Projec
 
 
 def test_a_test_that_ends_the_process_is_in_the_hint(context: Context) -> None:
-    run = replace(no_report("pytest ended with status 0"), broken=Problem("no_finish", "tests/test_a.py::test_x[a b]"))
+    run = replace(
+        no_report("pytest ended with status 0"), broken=StreamProblem("no_finish", "tests/test_a.py::test_x[a b]")
+    )
     with pytest.raises(EnvironmentMissing) as missing:
         context.require_report(run)
     assert missing.value.hint.startswith("see what happens there: ")

@@ -10,7 +10,7 @@ from cdd_agent.tdd.verdict import PhaseLocks
 from cdd_agent.testrun.suite import ProjectLayout
 from cdd_agent.untrusted.known_values import KnownValues
 from cdd_agent.work.wording import explain
-from pytest_tdd_agent.report import Case, Clause, Problem, Reason, SuiteReport, Verdict
+from pytest_tdd_agent.report import Case, Clause, Reason, StreamProblem, SuiteReport, Verdict
 from tests.cdd_agent.evidence.requests import EMPTY, tell
 from tests.fakes.project import item
 from tests.fakes.suite import no_report
@@ -98,8 +98,8 @@ def test_nothing_done_is_enough_only_in_the_refactoring_after_green() -> None:
 def test_a_run_without_a_report_closes_the_gate_with_its_problem() -> None:
     for broken, expected in (
         (None, ("run_incomplete", None)),
-        (Problem("no_finish", "a.py::t"), ("run_incomplete", "a.py::t")),
-        (Problem("wrong_digest"), ("untrusted", None)),
+        (StreamProblem("no_finish", "a.py::t"), ("run_incomplete", "a.py::t")),
+        (StreamProblem("wrong_digest"), ("untrusted", None)),
     ):
         run = replace(no_report("the tests did not end within 3 s"), broken=broken)
         judged = verdict.judge_incomplete_run("green", run)

@@ -14,7 +14,7 @@ from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.testrun.records import RecordedRun, record_run
 from pytest_tdd_agent.recording.assembly import Recording
 from pytest_tdd_agent.recording.spool import DIGEST_BYTES
-from pytest_tdd_agent.report import Problem, SuiteReport
+from pytest_tdd_agent.report import StreamProblem, SuiteReport
 
 HEAD = b'{"event":"start","schema":1,"nonce":"n","python":"3","pytest":"9","rootdir":"/","time":""}\n'
 LAST = b'{"event":"finish","exit_status":0,"duration_s":1,"warnings":0,"deselected":0,"signs":[],"fault":null}\n'
@@ -102,7 +102,7 @@ def test_an_error_of_the_sandbox_ends_the_reader_too() -> None:
 
 
 def test_a_run_without_records_has_the_status_of_its_process() -> None:
-    assert record_run(lambda _: result(), nonce="n").recording.problem == Problem("no_start")
+    assert record_run(lambda _: result(), nonce="n").recording.problem == StreamProblem("no_start")
 
     def run(stdout: int) -> Result:
         os.write(stdout, START)

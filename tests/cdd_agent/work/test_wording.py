@@ -52,7 +52,9 @@ def test_both_packages_name_their_cases_differently() -> None:
             "Checked outside of a test run: 1 call of a, b, c and 1 more had the same result.",
         ),
         (
-            Finding(check="signs", outcome="review", case="signs", parts={"signs": (Clause("traces"), "x")}),
+            Finding(
+                check="suspicious", outcome="review", case="suspicious_lines", parts={"lines": (Clause("traces"), "x")}
+            ),
             "To review in the change: traces the process; x.",
         ),
         (Finding(check="run", outcome="noted", case="of_tomorrow", parts={"a": 1}), "of_tomorrow (a: 1)"),

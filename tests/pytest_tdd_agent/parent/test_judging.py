@@ -12,8 +12,8 @@ import time
 import pytest
 
 from pytest_tdd_agent.parent.judging import find_exit_status, list_notes
-from pytest_tdd_agent.parent.process import Ending
-from pytest_tdd_agent.report import Case, Problem, SuiteReport, Verdict, replace
+from pytest_tdd_agent.parent.process import ProcessEnd
+from pytest_tdd_agent.report import Case, StreamProblem, SuiteReport, Verdict, replace
 from tests.fakes.cases import soak_after
 
 from ..conftest import TWO_WORKERS, Project, Run
@@ -101,11 +101,11 @@ def test_a_forged_report_or_exit_status_opens_no_gate(project: Project, cheat: s
 
 PATCH = """
 import pathlib, pytest
-from pytest_tdd_agent import audit, codec, fingerprint
+from pytest_tdd_agent import tampering, codec, fingerprint
 
 before = codec.load(pathlib.Path("out/base.json"))
 fingerprint.compute_digests = lambda *_, **__: dict(before.fingerprints)
-audit.Auditor.find_signs = lambda *_: ()
+tampering.TamperingWatch.find_signs = lambda *_: ()
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_pyfunc_call():
@@ -139,7 +139,7 @@ def test_a_process_that_ends_early_with_status_0_has_failed_and_its_test_is_name
     project.write(test_product=TEST, product=EARLY_ENDS[end])
     run = run_alone(project, *GREEN)
     assert (run.status, run.report.complete, run.codes) == (1, False, ["run_incomplete"])
-    assert run.report.problem == Problem("no_finish", "test_product.py::test_mul")
+    assert run.report.problem == StreamProblem("no_finish", "test_product.py::test_mul")
     assert "the test process ended with status 0 while test_product.py::test_mul ran" in run.output
 
 
@@ -251,13 +251,13 @@ def test_a_run_that_only_collects_is_no_failure(project: Project) -> None:
 
 def build(*, status: int = 0, is_open: bool | None = None, problem: str = "") -> SuiteReport:
     verdict = None if is_open is None else Verdict("green", is_open)
-    why = Problem(problem) if problem else None
+    why = StreamProblem(problem) if problem else None
     return SuiteReport(not problem, status, "", "", "", "/", "", 0, gate=verdict, problem=why)
 
 
 def test_the_exit_status_is_0_only_if_pytest_and_the_gate_say_so() -> None:
     def find(report: SuiteReport, status: int) -> int:
-        return find_exit_status(report, Ending(status=status, survivors=()))
+        return find_exit_status(report, ProcessEnd(status=status, survivors=()))
 
     assert [find(build(status=own), own) for own in range(6)] == [0, 1, 2, 3, 4, 5]
     assert [find(build(status=own), 0) for own in range(6)] == [0, 1, 2, 3, 4, 5]
@@ -272,7 +272,7 @@ def test_the_exit_status_is_0_only_if_pytest_and_the_gate_say_so() -> None:
 
 def test_without_a_gate_failed_and_missing_tests_are_no_success() -> None:
     """Code under test can call ``pytest.exit`` with status 0, or take back the failures that the session counts."""
-    failed, ending = replace(build(), tests=(Case("a::b", "failed", "a", 1, 0.1),)), Ending(status=0, survivors=())
+    failed, ending = replace(build(), tests=(Case("a::b", "failed", "a", 1, 0.1),)), ProcessEnd(status=0, survivors=())
     assert find_exit_status(failed, ending) == 1
     assert find_exit_status(replace(build(), complete=False), ending) == 1
     assert find_exit_status(replace(build(), complete=False), ending, runs_tests=False) == 0
@@ -281,17 +281,25 @@ def test_without_a_gate_failed_and_missing_tests_are_no_success() -> None:
 @pytest.mark.parametrize(
     ("report", "ending", "notes"),
     [
-        (build(), Ending(status=0, survivors=()), []),
-        (build(status=1), Ending(status=0, survivors=()), ["ended with status 0, although pytest's own status was 1"]),
-        (build(status=1, is_open=True), Ending(status=0, survivors=()), []),
-        (build(status=1, is_open=True), Ending(status=5, survivors=()), ["ended with status 5 after its tests"]),
-        (build(problem="no_finish"), Ending(status=-9, survivors=()), ["ended by SIGKILL while a::b ran"]),
-        (build(problem="after_end"), Ending(status=0, survivors=()), ["do not trust the results: A record came after"]),
-        (build(), Ending(status=0, survivors=(1, 2)), ["2 processes that the tests left could not be ended"]),
-        (build(), Ending(status=0, survivors=None), ["may still run"]),
+        (build(), ProcessEnd(status=0, survivors=()), []),
+        (
+            build(status=1),
+            ProcessEnd(status=0, survivors=()),
+            ["ended with status 0, although pytest's own status was 1"],
+        ),
+        (build(status=1, is_open=True), ProcessEnd(status=0, survivors=()), []),
+        (build(status=1, is_open=True), ProcessEnd(status=5, survivors=()), ["ended with status 5 after its tests"]),
+        (build(problem="no_finish"), ProcessEnd(status=-9, survivors=()), ["ended by SIGKILL while a::b ran"]),
+        (
+            build(problem="after_end"),
+            ProcessEnd(status=0, survivors=()),
+            ["do not trust the results: A record came after"],
+        ),
+        (build(), ProcessEnd(status=0, survivors=(1, 2)), ["2 processes that the tests left could not be ended"]),
+        (build(), ProcessEnd(status=0, survivors=None), ["may still run"]),
     ],
 )
-def test_what_happened_outside_of_the_tests_is_told(report: SuiteReport, ending: Ending, notes: list[str]) -> None:
+def test_what_happened_outside_of_the_tests_is_told(report: SuiteReport, ending: ProcessEnd, notes: list[str]) -> None:
     found = list_notes(report, ("a::b",), ending=ending)
     assert len(found) == len(notes)
     assert all(note in line for note, line in zip(notes, found, strict=True))

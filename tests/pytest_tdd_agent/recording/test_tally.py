@@ -1,19 +1,19 @@
 import pytest
 
-from pytest_tdd_agent.recording.spool import Tally
+from pytest_tdd_agent.recording.spool import SpoolTally
 from pytest_tdd_agent.report import Case, Failure
 
 FIRST = Failure("call", "assertion", "test", "AssertionError", "first")
 SECOND = Failure("teardown", "exception", "test", "ValueError", "second")
 
 
-def begun() -> Tally:
-    tally = Tally()
+def begun() -> SpoolTally:
+    tally = SpoolTally()
     tally.begin("a.py::t", file="a.py", line=3)
     return tally
 
 
-def ended(tally: Tally, nodeid: str = "a.py::t") -> Case:
+def ended(tally: SpoolTally, nodeid: str = "a.py::t") -> Case:
     draft = tally.finish(nodeid)
     assert draft is not None
     return draft.to_case()
@@ -83,7 +83,7 @@ def test_phases_that_passed_add_up_like_any_other() -> None:
 
 
 def test_a_phase_of_a_test_nobody_saw_begin_is_kept() -> None:
-    tally = Tally()
+    tally = SpoolTally()
     tally.record_phase("a.py::t", "call", outcome="failed", duration_s=0, failure=FIRST)
     case = ended(tally)
     assert case.file == "a.py"

@@ -1,8 +1,8 @@
-"""Find signs that a change may deceive its tests. A sign proves nothing; the experiments do.
+"""Find lines with which a change may deceive its tests. Such a line proves nothing; the experiments do.
 
-Signs are shown to the reviewer and to the Examiner. The gate closes only for code that writes into a test tool or names
-the report of the tests, which no product does. A kind of code that the product had before the change is no sign: a
-pytest plugin, for example, imports pytest. Pure.
+They are shown to the reviewer and to the Examiner. The gate closes only for code that writes into a test tool or names
+the report of the tests, which no product does. A kind of code that the product had before the change is not
+suspicious: a pytest plugin, for example, imports pytest. Pure.
 """
 
 import ast
@@ -36,7 +36,7 @@ _FEWEST_IN_LIST = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sign:
+class SuspiciousLine:
     """One line of a change that may deceive."""
 
     path: str
@@ -53,62 +53,62 @@ class Sign:
     @property
     def clause(self) -> Clause:
         """The place, and what is there."""
-        return Clause("sign", {"place": self.place, "what": self.what})
+        return Clause("suspicious_line", {"place": self.place, "what": self.what})
 
 
 @with_deep_stack
-def find_signs(request: CheckRequest) -> tuple[Sign, ...]:
-    """Return the signs on the lines that the change adds, except kinds that the product had before."""
-    found: list[Sign] = []
+def find_suspicious_lines(request: CheckRequest) -> tuple[SuspiciousLine, ...]:
+    """Return the suspicious lines that the change adds, except kinds that the product had before."""
+    found: list[SuspiciousLine] = []
     known: set[Clause] | None = None
     examples = [example for source in request.tests.values() for example in _list_examples(parse(source))]
     for change in filter(is_python, request.changes):
         new = change.new or ""
         added, _ = find_changed_lines(change.old, new)
-        signs = [sign for sign in _find_in(change.path, new) if sign.line in added]
-        if signs and known is None:
+        lines = [each for each in _find_in(change.path, new) if each.line in added]
+        if lines and known is None:
             known = {old.what for text in request.elsewhere() for old in _find_in("", text)}
         before = {old.what for old in _find_in("", change.old or "")} | (known or set())
-        found += [sign for sign in signs if sign.what not in before]
+        found += [each for each in lines if each.what not in before]
         found += _find_repeated(change.path, new, examples=examples, lines=added, stated=request.stated)
     return tuple(dict.fromkeys(found))
 
 
-def judge_signs(signs: Iterable[Sign]) -> Findings:
-    """Refuse tampering, and tell the other signs."""
-    tampering = [sign for sign in signs if sign.is_tampering]
-    others = [sign for sign in signs if not sign.is_tampering]
+def judge_suspicious_lines(lines: Iterable[SuspiciousLine]) -> Findings:
+    """Refuse tampering, and report the others."""
+    tampering = [each for each in lines if each.is_tampering]
+    others = [each for each in lines if not each.is_tampering]
     findings = Findings(
-        reasons=tuple(Reason(code="suspicious_code", nodeid=None, parts={"sign": sign.clause}) for sign in tampering)
+        reasons=tuple(Reason(code="suspicious_code", nodeid=None, parts={"line": each.clause}) for each in tampering)
     )
     if others:
-        places, shown = tuple(sign.place for sign in others), tuple(sign.clause for sign in others)
-        findings += note("signs", "signs", outcome="review", places=places, signs=shown)
+        places, shown = tuple(each.place for each in others), tuple(each.clause for each in others)
+        findings += note("suspicious", "suspicious_lines", outcome="review", places=places, lines=shown)
     return findings
 
 
-def _find_in(path: str, text: str) -> Iterator[Sign]:
+def _find_in(path: str, text: str) -> Iterator[SuspiciousLine]:
     tree = parse(text)
     if tree is None:
         return
     names, prose = read_imports(tree), find_docstrings(tree)
     for line, unused in _list_unused(tree):
-        yield Sign(path=path, line=line, what=Clause("unused_parameter", {"name": unused}))
+        yield SuspiciousLine(path=path, line=line, what=Clause("unused_parameter", {"name": unused}))
     for node in ast.walk(tree):
         line = getattr(node, "lineno", 0)
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose:
             if _REPORT.search(node.value):
-                yield Sign(path=path, line=line, what=Clause("names_report"), is_tampering=True)
+                yield SuspiciousLine(path=path, line=line, what=Clause("names_report"), is_tampering=True)
             found = (what for kind, what in _TEXTS if kind.search(node.value))
-            yield from (Sign(path=path, line=line, what=Clause(what)) for what in found)
+            yield from (SuspiciousLine(path=path, line=line, what=Clause(what)) for what in found)
         elif any(_is_of_tool(owner, names) for owner in _find_owners(node, names)):
-            yield Sign(path=path, line=line, what=Clause("changes_tool"), is_tampering=True)
+            yield SuspiciousLine(path=path, line=line, what=Clause("changes_tool"), is_tampering=True)
         elif isinstance(node, (ast.Import, ast.ImportFrom)) and _imports_tool(node):
-            yield Sign(path=path, line=line, what=Clause("imports_tool"))
+            yield SuspiciousLine(path=path, line=line, what=Clause("imports_tool"))
         elif isinstance(node, (ast.Name, ast.Attribute)) and (what := _USES.get(resolve_name(node, names))):
-            yield Sign(path=path, line=line, what=Clause(what))
+            yield SuspiciousLine(path=path, line=line, what=Clause(what))
         elif isinstance(node, ast.Attribute) and node.attr in _FRAME_ATTRIBUTES:
-            yield Sign(path=path, line=line, what=Clause(_FRAMES))
+            yield SuspiciousLine(path=path, line=line, what=Clause(_FRAMES))
 
 
 def _list_unused(tree: ast.Module) -> Iterator[tuple[int, str]]:
@@ -167,7 +167,7 @@ def _imports_tool(node: ast.Import | ast.ImportFrom) -> bool:
 
 def _find_repeated(
     path: str, text: str, *, examples: Iterable[frozenset[str]], lines: Collection[int], stated: str
-) -> Iterator[Sign]:
+) -> Iterator[SuspiciousLine]:
     """Find a whole example of the tests in the change. What the step names belongs to what is asked."""
     tree = parse(text)
     prose = find_docstrings(tree) if tree is not None else set()
@@ -177,7 +177,7 @@ def _find_repeated(
     example = next((each for each in known if each <= values.keys()), None)
     if example is not None:
         first = min(values[value] for value in example)
-        yield Sign(path=path, line=first, what=Clause("repeats_example", {"values": tuple(sorted(example))}))
+        yield SuspiciousLine(path=path, line=first, what=Clause("repeats_example", {"values": tuple(sorted(example))}))
 
 
 def _list_examples(tree: ast.Module | None) -> Iterator[frozenset[str]]:

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from cdd_agent.evidence.clean_copy import Findings
-from cdd_agent.evidence.signs import find_signs, judge_signs
+from cdd_agent.evidence.suspicious import find_suspicious_lines, judge_suspicious_lines
 from cdd_agent.work.wording import explain
 from tests.cdd_agent.evidence.requests import request, tell
 
@@ -34,9 +34,9 @@ TEST = "def test_it():\n    assert minutes('2 h 5') == 125\n    assert [steps(n)
     ],
 )
 def test_a_sign_is_told_and_refuses_nothing(code: str, what: str) -> None:
-    signs = find_signs(request(code, test=TEST))
+    signs = find_suspicious_lines(request(code, test=TEST))
     line = next(sign.line for sign in signs if explain(sign.what) == what)
-    found = judge_signs(signs)
+    found = judge_suspicious_lines(signs)
     assert found.reasons == ()
     assert f"product.py:{line} {what}" in tell(found)[0]
 
@@ -52,7 +52,7 @@ def test_a_sign_is_told_and_refuses_nothing(code: str, what: str) -> None:
     ],
 )
 def test_tampering_is_refused(code: str) -> None:
-    (reason, *_) = judge_signs(find_signs(request(code))).reasons
+    (reason, *_) = judge_suspicious_lines(find_suspicious_lines(request(code))).reasons
     assert (reason.code, reason.nodeid) == ("suspicious_code", None)
     assert explain(reason).startswith("product.py:")
 
@@ -82,14 +82,14 @@ def test_tampering_is_refused(code: str) -> None:
     ],
 )
 def test_other_code_gives_no_sign(code: str) -> None:
-    assert judge_signs(find_signs(request(code, test=TEST))) == Findings()
+    assert judge_suspicious_lines(find_suspicious_lines(request(code, test=TEST))) == Findings()
 
 
 def test_kinds_of_code_that_the_product_had_are_no_signs() -> None:
     plugin = "import pytest\n"
-    assert find_signs(request("import pytest\nimport pluggy\n", old=plugin)) == ()
-    assert find_signs(request("import pytest\n", elsewhere=(plugin,))) == ()
-    (sign,) = find_signs(request("import os, pytest\nos._exit(0)\n", elsewhere=(plugin,)))
+    assert find_suspicious_lines(request("import pytest\nimport pluggy\n", old=plugin)) == ()
+    assert find_suspicious_lines(request("import pytest\n", elsewhere=(plugin,))) == ()
+    (sign,) = find_suspicious_lines(request("import os, pytest\nos._exit(0)\n", elsewhere=(plugin,)))
     assert explain(sign.what) == "ends the process at once"
 
 
@@ -97,12 +97,12 @@ def test_the_product_is_read_only_if_there_is_a_sign() -> None:
     def fail() -> tuple[str, ...]:
         raise AssertionError
 
-    assert find_signs(replace(request("def f(): ...\n"), elsewhere=fail)) == ()
+    assert find_suspicious_lines(replace(request("def f(): ...\n"), elsewhere=fail)) == ()
 
 
 def test_values_that_the_step_names_may_be_repeated() -> None:
     code = "TABLE = {'2 h 5': 125}\n"
-    assert len(find_signs(request(code, test=TEST))) == 1
-    assert find_signs(request(code, test=TEST, stated="2 h 5 is 125 minutes.")) == ()
+    assert len(find_suspicious_lines(request(code, test=TEST))) == 1
+    assert find_suspicious_lines(request(code, test=TEST, stated="2 h 5 is 125 minutes.")) == ()
     line = request("HEAD = 'a;b\\n'\n", test="def test_it():\n    assert head() == 'a;b\\n'\n", stated="the header a;b")
-    assert find_signs(line) == ()
+    assert find_suspicious_lines(line) == ()

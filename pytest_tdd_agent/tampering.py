@@ -5,7 +5,7 @@ count. A sign therefore has the same text in every run of the same code, and nam
 of them.
 
 ``CodeLocations`` and ``codes_of`` find the code behind a value. ``Bodies`` checks that tests run their own functions.
-``RunnerFunctions`` and ``Seal`` find replaced parts of pytest and of this plugin. ``Auditor`` has the hooks.
+``RunnerFunctions`` and ``Seal`` find replaced parts of pytest and of this plugin. ``TamperingWatch`` has the hooks.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ def _code_of(item: pytest.Item) -> CodeType | None:
     return target.__code__ if type(target) is FunctionType else None
 
 
-class Completion:
+class FinishedBodies:
     """The last hook of a test call, which runs only if no exception left the test."""
 
     def __init__(self, bodies: Bodies) -> None:
@@ -404,15 +404,15 @@ _HARMLESS_HOOKS = frozenset(
 """Hooks that only configure, add or show. The audit detects their patches and registrations separately."""
 
 
-def register(config: pytest.Config, guard: Guard) -> Auditor:
-    """Start to audit this process; return the auditor, which has the signs when the run ends."""
-    auditor = Auditor(config, guard)
-    config.pluginmanager.register(auditor, "tdd-agent-auditor")
-    config.pluginmanager.register(Completion(auditor.bodies), "tdd-agent-completion")
-    return auditor
+def register(config: pytest.Config, guard: Guard) -> TamperingWatch:
+    """Start to watch this process; return the watch, which has the signs when the run ends."""
+    watch = TamperingWatch(config, guard)
+    config.pluginmanager.register(watch, "tdd-agent-tampering")
+    config.pluginmanager.register(FinishedBodies(watch.bodies), "tdd-agent-completion")
+    return watch
 
 
-class Auditor:
+class TamperingWatch:
     """Hooks that collect signs, in every process that runs tests and in the controlling one."""
 
     def __init__(self, config: pytest.Config, guard: Guard) -> None:
@@ -574,4 +574,4 @@ class Auditor:
         return next((place for place in places if place is not None), None)
 
 
-__all__ = ["SIGNS", "SIGNS_CAP", "Auditor", "register"]
+__all__ = ["SIGNS", "SIGNS_CAP", "TamperingWatch", "register"]

@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 
-from pytest_tdd_agent.audit import SIGNS, SIGNS_CAP, CodeLocations, Seal, codes_of
+from pytest_tdd_agent.tampering import SIGNS, SIGNS_CAP, CodeLocations, Seal, codes_of
 from pytest_tdd_agent.wording import explain
 from tests.fakes.cases import soak_after
 
