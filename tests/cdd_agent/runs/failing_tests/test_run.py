@@ -24,6 +24,7 @@ from tests.cdd_agent.runs.failing_tests.conftest import (
 )
 from tests.cdd_agent.runs.failing_tests.exercised.task import hands_in
 from tests.fakes.cases import soak_after
+from tests.fakes.ledger import check_ledger
 from tests.fakes.model import call, says
 
 KNOWN = {"cart.py": CART}
@@ -33,7 +34,9 @@ FALLS_SHORT = hands_in({"cart.py": CART.replace("return 0", "return 1")}, known=
 
 def test_the_test_passes_and_only_the_code_is_committed(shop: Shop) -> None:
     shop.project.write({"tests/test_mine.py": "def test_mine():\n    pass\n"})
-    artifact = shop.green(model=plays(MENDS)).run()
+    green = shop.green(model=plays(MENDS))
+    artifact = green.run()
+    check_ledger(shop.project.repository, green.ticket.state_path)
     assert artifact.error is None
     assert (artifact.outcome, artifact.iterations, artifact.scope) == ("green", 1, "all")
     assert shop.project.log == ["fix: make test_total pass"]

@@ -30,6 +30,8 @@ from tests.cdd_agent.runs.listed_tests.conftest import (
     plan,
     writes,
 )
+from tests.fakes.cases import soak_after
+from tests.fakes.ledger import check_ledger
 from tests.fakes.model import ScriptedModel
 from tests.fakes.project import Project
 
@@ -41,6 +43,12 @@ def test_a_project_without_notes_remembers_nothing(project: Project, tmp_path: P
     assert list_used_names(project.repository) == frozenset()
     with pytest.raises(UsageError, match="no run to continue"):
         find_resumable(tmp_path, project.repository)
+
+
+@soak_after(2, "phases", [1, 4, 2, 3, 5, 6, 7])
+def test_after_each_landing_the_ledger_has_the_saved_state(stopped_after: StoppedAfter, phases: int) -> None:
+    runs = stopped_after(phases)
+    check_ledger(runs.project.repository, runs.folder / "execution-state.json")
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from cdd_agent.work.records import find_records
 from cdd_agent.work.state import Status
 from tests.cdd_agent.runs.plan_steps.conftest import CHAIN, FEATURE, ONE, MakeWork, Work, plan
 from tests.fakes.approval import approves, users_folder
+from tests.fakes.ledger import LandingChecks
 from tests.fakes.model import ScriptedModel, call, says
 from tests.fakes.program import ROOT
 from tests.fakes.project import CODE, QUICK, TEST, TEST_FILE, Project, green, red, writes
@@ -53,6 +54,13 @@ def test_a_feature_is_carried_out_test_first(work: MakeWork, project: Project) -
     assert (step.files_created, step.phase) == (("discount.py", "tests/test_discount.py"), "green")
     written = json.loads(made.ticket.state_path.read_text())["step_executions"]["1"]
     assert list(written["commits"]) == ["red", "green"]
+
+
+def test_after_each_landing_the_ledger_has_the_saved_state(work: MakeWork, project: Project) -> None:
+    made = work(FEATURE)
+    checks = LandingChecks(project.repository, made.ticket.state_path)
+    run_all(replace(made, project=replace(project, seen=checks)), ScriptedModel([red(), green()]))
+    assert checks.landings == 2
 
 
 def test_a_step_that_needs_no_change_completes_and_closes_the_ticket(work: MakeWork, project: Project) -> None:
