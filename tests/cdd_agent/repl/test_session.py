@@ -207,7 +207,7 @@ def test_a_defect_in_a_step_offers_to_do_it_by_hand(
     sitting = Sitting(planned)
     sitting.says(f"/exec {SLUG}")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr("cdd_agent.runs.plan_steps.Executor.run_step", lambda *_: 1 // 0)
+    monkeypatch.setattr("cdd_agent.runs.run.Run.run_step", lambda *_: 1 // 0)
     shown = " ".join(sitting.says("").split())
     assert "ZeroDivisionError" in shown
     assert "or do the step yourself, then type: done N" in shown

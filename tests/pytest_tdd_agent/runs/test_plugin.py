@@ -258,7 +258,7 @@ def test_a_report_outside_the_folder_does_not_move_the_root_directory(
 
 def test_a_fault_of_the_plugin_closes_the_gate_and_breaks_nothing(project: Project) -> None:
     project.write(
-        conftest="import pytest_tdd_agent.recording.spool as t\nt.Tally.finish = lambda self, nodeid: 1 / 0\n",
+        conftest="import pytest_tdd_agent.recording.spool as t\nt.SpoolTally.finish = lambda self, nodeid: 1 / 0\n",
         test_a="def test_a(): pass\n",
     )
     free, gated = project.pytest(), project.pytest("--tdd-agent-gate", "green")
