@@ -122,6 +122,8 @@ class RunStarted(msgspec.Struct, frozen=True, kw_only=True):
     ticket: str
     model: str
     sandbox: str
+    unit: str = "step"
+    """The word for a part of the run: ``step``, ``cycle``, or ``run`` if there is only one."""
 
 
 class RunFinished(msgspec.Struct, frozen=True, kw_only=True):

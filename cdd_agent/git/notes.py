@@ -10,7 +10,7 @@ so this module also merges those that were fetched from another repository.
 import contextlib
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -191,7 +191,7 @@ def read_note(repository: Repository, commit: CommitId) -> Note:
     """Return the note on ``commit``, empty without one; raises ``NotesDamaged`` unless it is text."""
     commit = CommitId(resolve_revision(repository, commit))
     tip = read_tip(repository)
-    for note in read_notes(repository, tip, only={commit}) if tip is not None else ():
+    for note in read_notes(repository, tip, only=commit) if tip is not None else ():
         if note.damage is not None and not note.lines:
             raise NotesDamaged(note.damage.what)
         return note
@@ -249,30 +249,26 @@ def check_reachability(repository: Repository, notes: Iterable[Note]) -> Reachab
     return Reachability(counting=counting, gone=frozenset(gone), dangling=dangling)
 
 
-def read_notes(repository: Repository, top: str, *, only: Set[str] | None = None) -> tuple[Note, ...]:
-    """Return the notes in the tree of ``top``, or those on the commits ``only``, ordered by commit id.
-
-    Raises ``NotesDamaged`` if the tree cannot be read.
-    """
+def read_notes(repository: Repository, top: str, *, only: CommitId | None = None) -> tuple[Note, ...]:
+    """Return the notes in the tree of ``top``, ordered by commit id; ``NotesDamaged`` if the tree cannot be read."""
     try:
-        if only is None or len(only) > 1:
+        if only is None:
             entries = repository.objects.list_files(top)
         else:
-            paths = [path for commit in only for path in _list_note_paths(commit)]
-            found = {path: repository.objects.find_entry(top, path) for path in paths}
+            found = {path: repository.objects.find_entry(top, path) for path in _list_note_paths(only)}
             entries = {path: entry for path, entry in found.items() if entry is not None}
     except (GitRefused, GitUnable) as error:
         raise NotesDamaged(f"The notes in {top} cannot be listed. {error.happened}") from error
     blobs: dict[CommitId, list[tuple[str, str]]] = {}
     for path in sorted(entries):
         name = path.replace("/", "")
-        if OBJECT_ID.fullmatch(name) and (only is None or name in only):
+        if OBJECT_ID.fullmatch(name):
             blobs.setdefault(CommitId(name), []).append((path, entries[path].id))
     content = read_objects(repository, {blob for found in blobs.values() for _, blob in found})
     return tuple(_decode_note(commit, found, content=content) for commit, found in sorted(blobs.items()))
 
 
-def _list_note_paths(commit: str) -> list[str]:
+def _list_note_paths(commit: CommitId) -> list[str]:
     # git spreads many notes over nested folders, each named after two digits.
     pairs = [commit[at : at + 2] for at in range(0, len(commit), 2)]
     return ["/".join((*pairs[:depth], "".join(pairs[depth:]))) for depth in range(len(pairs))]

@@ -339,8 +339,8 @@ class Renderer:
     def _show_run(self, event: Event) -> None:
         screen = self._screen
         match event:
-            case events.RunStarted(workflow=workflow, model=model, sandbox=sandbox):
-                screen.indent, self._unit = 0, "Cycle" if workflow == "tdd" else "Step"
+            case events.RunStarted(model=model, sandbox=sandbox, unit=unit):
+                screen.indent, self._unit = 0, unit.capitalize()
                 header = f"model {model}, sandbox {sandbox}"
                 if header != self._header:
                     self._header = header

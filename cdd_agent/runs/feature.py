@@ -7,17 +7,17 @@ for a baseline are not in the notes; they come from a new run of the tests.
 import re
 import shlex
 import unicodedata
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from cdd_agent.errors import UsageError
 from cdd_agent.git.notes import NotesDamaged, find_missing_ref, read_tip, survey_notes
 from cdd_agent.git.repository import CommitId, Repository
-from cdd_agent.runs.ledger import Ledger, has_ended
 from cdd_agent.runs.places import list_other_runs, locate_run
 from cdd_agent.storage import read_ordinary, write_atomic
 from cdd_agent.tickets.ticket import Ticket
+from cdd_agent.work.handoff import Handoff
 from cdd_agent.work.state import RunState, Status, StepExecution
 from cdd_agent.work.state_file import load_state
 
@@ -147,44 +147,61 @@ def list_completed(state: RunState) -> tuple[StepExecution, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedHandoff:
+    """One line of a note, and the commit of the note."""
+
+    commit: CommitId
+    handoff: Handoff
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureHistory:
-    """A run in HEAD's history, according to its notes."""
+    """The handoffs of one run in HEAD's history."""
 
     slug: str
     text: str
     """The request from the first commit; empty if that is missing."""
-    is_complete: bool
-    """Whether the last PLAN found that all tests are done."""
+    lines: tuple[CommittedHandoff, ...]
+    """Oldest first, at least one."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the last PLAN found that all tests are done."""
+        last = self.lines[-1].handoff
+        return last.next_phase == "COMPLETE" and last.phase == "PLAN" and last.error is None
 
 
 def read_history(repository: Repository, *, slug: str | None = None) -> FeatureHistory | None:
-    """Return this or the latest run in the notes on HEAD's commits; ``NotesDamaged`` if one cannot be read."""
-    head, slug = repository.read_head(), slug or _find_latest_slug(repository)
-    if head is None or slug is None:
-        return None
-    ledger = Ledger(slug=slug, saved=None, repository=repository, project=repository.root)
-    lines = [line for line in ledger.read_history(head).lines if line.handoff is not None]
-    if not lines:
-        return None
-    first = next((line for line in lines if line.phase == "plan" and line.has_landed), None)
-    message = repository.git("log", ("-1", "--format=%B"), first.commit) if first is not None else ""
-    body = message.strip().partition("\n")[2]
-    return FeatureHistory(slug=slug, text=body.strip().rpartition("\n\n")[0].strip(), is_complete=has_ended(lines))
-
-
-def _find_latest_slug(repository: Repository) -> str | None:
+    """Return the history of this or the latest run from the notes on HEAD's commits; ``NotesDamaged`` if unreadable."""
     survey = survey_notes(repository)
     for damage in survey.damages:
         if damage.kind in ("unreadable", "newer"):
             raise NotesDamaged(damage.what)
     entries = {entry.commit: entry for entry in survey.entries}
-    commits = repository.git("rev-list", ("--topo-order",), "HEAD").split() if entries else ()
-    for commit in commits:
-        handoffs = entries[CommitId(commit)].handoffs if commit in entries else ()
-        own = [each for each in handoffs if each.ticket.startswith(PREFIX)]
-        if own:
-            return max(own, key=lambda each: each.seq).ticket
-    return None
+    if not entries or repository.read_head() is None:
+        return None
+    found: list[CommittedHandoff] = []
+    for commit in repository.git("rev-list", ("--topo-order",), "HEAD").split():
+        entry = entries.get(CommitId(commit))
+        if entry is None:
+            continue
+        handoffs = [each for each in entry.handoffs if each.ticket.startswith(PREFIX)]
+        if handoffs and slug is None:
+            slug = max(handoffs, key=lambda each: each.seq).ticket
+        own = sorted((each for each in handoffs if each.ticket == slug), key=lambda each: each.seq)
+        found += [CommittedHandoff(commit=entry.commit, handoff=each) for each in reversed(own)]
+    if not found or slug is None:
+        return None
+    return FeatureHistory(slug=slug, text=_read_request(repository, found), lines=tuple(reversed(found)))
+
+
+def _read_request(repository: Repository, handoffs: Iterable[CommittedHandoff]) -> str:
+    plans = [each for each in handoffs if each.handoff.phase == "PLAN" and each.handoff.error is None]
+    if not plans:
+        return ""
+    first = min(plans, key=lambda each: each.handoff.cycle_number)
+    _, _, body = repository.git("log", ("-1", "--format=%B"), first.commit).strip().partition("\n")
+    return body.strip().rpartition("\n\n")[0].strip()
 
 
 def list_used_names(repository: Repository) -> frozenset[str]:

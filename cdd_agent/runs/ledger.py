@@ -29,7 +29,6 @@ _ORDER: tuple[Phase, ...] = get_args(Phase)
 _PHASES: Mapping[str, Phase] = {phase: phase for phase in _ORDER}
 _KEYS = ("key=Ticket", NUMBER_OPTIONS, "key=Phase", "key=Handoff-Id")
 _FORMAT = "--format=%H%x00%P%x00%ct%x00" + "%x00".join(f"%(trailers:{key},valueonly,separator=%x20)" for key in _KEYS)
-_FORMAT_WITHOUT_TRAILERS = "--format=%H%x00%P%x00%ct" + "%x00" * len(_KEYS)
 _FIELDS = 3 + len(_KEYS)
 _NOWHERE = -2
 """The position of an execution that no commit is about."""
@@ -134,9 +133,7 @@ class Ledger:
         contained = present - self._list_unreachable(present, commit)
         begin = saved.base_commit if saved is not None else None
         since = (f"^{begin}",) if begin in contained and begin != commit else ()
-        # Without a saved state only notes count, and reading the trailers of a long history takes seconds.
-        form = _FORMAT if saved is not None else _FORMAT_WITHOUT_TRAILERS
-        log = repository.git("log", ("-z", "--topo-order", "--reverse", form), commit, *since)
+        log = repository.git("log", ("-z", "--topo-order", "--reverse", _FORMAT), commit, *since)
         fields = [value.strip() for value in log.split("\0")]
         rows = list(zip(*(fields[at::_FIELDS] for at in range(_FIELDS)), strict=False))
         positions = {row[0]: position for position, row in enumerate(rows)}
@@ -161,13 +158,15 @@ class Ledger:
         """Return commit -> handoffs of the run, oldest first."""
         try:
             tip = read_tip(self.repository)
-            notes = read_notes(self.repository, tip, only=commits) if tip is not None else ()
+            notes = read_notes(self.repository, tip) if tip is not None else ()
         except NotesDamaged:
             if self.saved is None:
                 raise
             return {}
         found: dict[str, list[Handoff]] = {}
         for note in notes:
+            if note.commit not in commits:
+                continue
             if note.damage is not None and self.saved is None:
                 raise NotesDamaged(note.damage.what)
             own = {each.phase: each for each in note.handoffs if each.ticket == self.slug and each.reconstructed}
@@ -318,9 +317,9 @@ class _Fold:
     def _locate(self, step: StepExecution, *, entry: int | None = None) -> _Place | None:
         commits, contained = self._find_commits(step), self._history.contained
         # A step that failed stays failed: its commits were taken back.
-        is_over = step.status in (Status.FAILED, Status.SKIPPED)
+        has_ended = step.status in (Status.FAILED, Status.SKIPPED)
         is_late = step.status == Status.IN_PROGRESS and step.base_commit not in (None, *contained)
-        if not commits and not is_over and (step.commits or is_late):
+        if not commits and not has_ended and (step.commits or is_late):
             return None
         position = contained.get(step.base_commit or "", _NOWHERE)
         if commits:
@@ -330,7 +329,7 @@ class _Fold:
             if before is None or not before.is_whole:
                 return None
             position = before.position
-        return _Place(step=step, commits=step.commits if is_over else commits, position=position, entry=entry)
+        return _Place(step=step, commits=step.commits if has_ended else commits, position=position, entry=entry)
 
     def _find_commits(self, step: StepExecution) -> dict[str, str]:
         """Return phase -> commit, as far as the commits of ``step`` are here."""
@@ -432,7 +431,7 @@ class _Fold:
         is_open = any(step.status in (Status.PENDING, Status.IN_PROGRESS) for step in steps.values())
         if is_open or saved.step_executions.keys() - steps.keys():
             return replace(saved, status=Status.IN_PROGRESS, current_step=current, completed_at=None)
-        if steps.keys() - saved.step_executions.keys() and has_ended(self._history.lines):
+        if steps.keys() - saved.step_executions.keys() and _is_complete(self._history.lines):
             completed_at = self._history.lines[-1].at
             return replace(saved, status=Status.COMPLETED, current_step=None, completed_at=completed_at)
         return replace(saved, current_step=None)
@@ -441,7 +440,7 @@ class _Fold:
 def rebuild_state(history: History, *, slug: str, branch: str | None) -> RunState:
     """Return the state of a run from its notes alone."""
     lines, groups = history.lines, _group_by_number(history.lines)
-    is_complete = has_ended(lines)
+    is_complete = _is_complete(lines)
     return RunState(
         ticket_slug=slug,
         status=Status.COMPLETED if is_complete else Status.IN_PROGRESS,
@@ -529,7 +528,7 @@ def _is_covered(handoff: Handoff) -> bool:
     return handoff.phase == "RED" and handoff.next_phase in ("PLAN", "COMPLETE") and handoff.error is None
 
 
-def has_ended(lines: Sequence[PhaseLine]) -> bool:
+def _is_complete(lines: Sequence[PhaseLine]) -> bool:
     """Return whether the last PLAN found that there is nothing left to do."""
     last = lines[-1].handoff
     return last is not None and (last.phase, last.next_phase, last.error) == ("PLAN", "COMPLETE", None)

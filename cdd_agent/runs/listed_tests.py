@@ -178,8 +178,9 @@ class ListedTests:
         """Return PLAN, which chooses a test, or the item of the test that it has chosen; None once all are done."""
         if state.status == Status.COMPLETED:
             return None
-        in_progress = state.numbers(Status.IN_PROGRESS)
-        number = in_progress[-1] if in_progress else max(state.step_executions, default=0) + 1
+        # Cycles are pending after an undo, and in a fork.
+        begun = (*state.numbers(Status.IN_PROGRESS)[-1:], *sorted(state.numbers(Status.PENDING)))
+        number = begun[0] if begun else max(state.step_executions, default=0) + 1
         step = state.step_executions.get(number)
         at_once, cycles = ("open", RedVerdict.ALREADY_GREEN), list_completed(state)
         done = {
@@ -262,7 +263,10 @@ class ListedTests:
         if not has_test and test_list.read_answer(_find_answer(step)) is not None:
             return state
         state = states.end_step(state, step.step_number, status=Status.COMPLETED, now=now)
-        return state if has_test else states.finish(state, now=now)
+        if has_test:
+            return state
+        done = {number: each for number, each in state.step_executions.items() if each.status != Status.PENDING}
+        return states.finish(replace(state, step_executions=done), now=now)
 
     def describe_end(self, step: StepExecution, *, context: Context) -> tuple[str, ...]:
         """Return nothing: the list says what is left."""

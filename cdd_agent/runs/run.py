@@ -214,8 +214,8 @@ class Run(Generic[SourceT_co]):
         """
         context, began, status, found = self.context, self.clock.monotonic(), Status.IN_PROGRESS, self.state
         workflow, ticket = self.source.workflow, self.ticket.slug
-        sandbox = context.suite.sandbox.level
-        context.emit(RunStarted(workflow=workflow, ticket=ticket, model=context.model.name, sandbox=sandbox))
+        sandbox, unit = context.suite.sandbox.level, self.source.commands.unit
+        context.emit(RunStarted(workflow=workflow, ticket=ticket, model=context.model.name, sandbox=sandbox, unit=unit))
         for remark in remarks:
             context.emit(Notice(text=remark))
         try:

@@ -98,7 +98,7 @@ def test_the_newest_of_two_runs_is_told_unless_one_is_named(stopped_after: Stopp
     newest, named = read_history(project.repository), read_history(project.repository, slug=SLUG)
     assert newest is not None
     assert named is not None
-    assert (newest.slug, newest.is_complete) == ("tdd-more-discount", False)
+    assert (newest.slug, newest.is_complete, newest.lines[-1].handoff.next_phase) == ("tdd-more-discount", False, "RED")
     assert (named.slug, named.is_complete) == (SLUG, True)
 
 
