@@ -70,6 +70,8 @@ class PhaseLine:
     phase: Phase
     id: str
     handoff: Handoff | None = None
+    has_trailer: bool = True
+    """Whether the commit itself names the phase. A note alone may be anybody's who can push."""
     test_file: str = ""
     """The test file of RED."""
 
@@ -89,7 +91,7 @@ class History:
     contained: Mapping[str, int]
     """Each recorded commit that the commit contains -> its position."""
     lost: frozenset[str] = frozenset()
-    """The recorded commits that are not in the repository."""
+    """The commits of executions that are not in the repository."""
     is_cut: bool = False
     """Whether a shallow clone ends the history."""
 
@@ -128,8 +130,10 @@ class Ledger:
     def read_history(self, commit: CommitId) -> History:
         """Return what ``commit`` contains of the run. Raises as ``state_at`` does."""
         saved, repository = self.saved, self.repository
-        recorded = set() if saved is None else set(_list_recorded(saved))
-        present = {each for each in recorded if repository.objects.read(f"{each}^{{commit}}") is not None}
+        executions = () if saved is None else tuple(_list_executions(saved))
+        landed = {commit for step in executions for commit in step.commits.values() if commit}
+        bases = {each.base_commit for each in (saved, *executions) if each is not None and each.base_commit}
+        present = {each for each in landed | bases if repository.objects.read(f"{each}^{{commit}}") is not None}
         contained = present - self._list_unreachable(present, commit)
         begin = saved.base_commit if saved is not None else None
         since = (f"^{begin}",) if begin in contained and begin != commit else ()
@@ -145,7 +149,7 @@ class Ledger:
                 line for position, row in enumerate(rows) for line in self._read_lines(row, position, handoffs=handoffs)
             ),
             contained={each: positions.get(each, _BEFORE) for each in contained},
-            lost=frozenset(recorded - present),
+            lost=frozenset(landed - present),
             is_cut=is_cut,
         )
 
@@ -200,6 +204,7 @@ class Ledger:
                 phase=PHASE_OF[each.phase],
                 id=each.id,
                 handoff=each,
+                has_trailer=each.id == handoff_id,
                 test_file=test_file,
             )
         if not own and ticket == self.slug and line.number and handoff_id and phase in PHASE_OF:
@@ -291,8 +296,10 @@ class _Fold:
     def run(self) -> RunState:
         """Return the state; the saved one if nothing differs."""
         saved, present = self._saved, self._saved.step_executions
-        beyond = {step.step_number for entry in saved.beyond for step in entry.steps}
-        added = sorted((beyond | self._lines.keys()) - present.keys())
+        others = {step.step_number for entry in saved.beyond for step in entry.steps}
+        if not present or any(map(_begins_with_plan, present.values())):  # a plan has the steps that it has
+            others |= self._lines.keys()
+        added = sorted(others - present.keys())
         places = {number: self._find_place(number) for number in (*present, *added)}
         found = {number: self._make_step(number, place) for number, place in places.items()}
         steps = {number: step for number, step in found.items() if step is not None}
@@ -346,7 +353,7 @@ class _Fold:
         own = make_handoff_id(self._saved.ticket_slug, step.step_number, phase=phase, base=step.base_commit)
         for line in self._history.lines:
             is_same = line.id == own or (line.handoff is not None and line.handoff.commit == step.commits[phase])
-            if is_same and line.phase == phase and line.commit not in self._named:
+            if is_same and line.has_trailer and line.phase == phase and line.commit not in self._named:
                 return line.commit
         return None
 
@@ -357,20 +364,27 @@ class _Fold:
         """Return the execution of a step at the commit; None if the run has not chosen the step yet."""
         present, lines = self._saved.step_executions.get(number), self._lines.get(number, [])
         others = [line for line in lines if line.has_landed and line.commit not in self._explained]
-        if place is None and others and (present is not None or _begins_with_plan(lines)):
-            made = self._rebuild(lines)
-            if present is None:
-                return made
-            return replace(made, title=present.title, text_sha256=present.text_sha256, usage=present.usage)
         if place is None:
-            return None if present is None or _begins_with_plan(present) else renew_step(present)
+            return self._make_missing(present, lines if others else ())
         step = self._adapt(place)
         is_further = bool(others) and others[-1].position > place.position
-        if is_further and step.status == Status.IN_PROGRESS and _begins_with_plan(lines):
+        if is_further and step.status == Status.IN_PROGRESS and _begins_with_plan(step):
             step = replace(self._rebuild(lines), usage=step.usage)  # the run went on somewhere else
         if place.entry is not None and present is not None and present.usage.tokens > step.usage.tokens:
             step = replace(step, usage=present.usage)
         return step
+
+    def _make_missing(self, present: StepExecution | None, lines: Sequence[PhaseLine]) -> StepExecution | None:
+        """Return a step of which no known execution is here: an earlier one in the notes, or none."""
+        if present is None:
+            return self._rebuild(lines) if _begins_with_plan(lines) else None
+        if _begins_with_plan(present):
+            return self._rebuild(lines) if lines else None
+        lines = [line for line in lines if line.has_trailer]
+        if not lines:
+            return renew_step(present)
+        rebuilt = self._rebuild(lines)
+        return replace(rebuilt, title=present.title, text_sha256=present.text_sha256, usage=present.usage)
 
     def _rebuild(self, lines: Sequence[PhaseLine]) -> StepExecution:
         return rebuild_step(lines, self._history.commit, slug=self._saved.ticket_slug)
@@ -587,11 +601,3 @@ def _list_executions(state: RunState) -> Iterator[StepExecution]:
     """Yield every execution of a state, newest first."""
     for step in (*state.step_executions.values(), *(step for entry in state.beyond for step in entry.steps)):
         yield from _list_landings(step)
-
-
-def _list_recorded(state: RunState) -> Iterator[str]:
-    """Yield the commits that a state names."""
-    for step in _list_executions(state):
-        yield from (commit for commit in (*step.commits.values(), step.base_commit) if commit)
-    if state.base_commit:
-        yield state.base_commit

@@ -388,3 +388,27 @@ def test_a_rebase_that_carries_the_notes_along_changes_only_the_commits(made: Ma
         assert step.attempts == last.execution(number).attempts
         assert list(step.commits) == list(last.execution(number).commits)
     assert list(known.state.execution(3).commits) == ["plan", "red", "green"]
+
+
+def test_a_note_of_a_stranger_lands_no_step_of_a_plan() -> None:
+    track = planned()
+    _carry_out(track, 1)
+    *lines, last = track.history().lines
+    forged = [replace(line, number=number, has_trailer=False) for number in (2, 9) for line in (*lines, last)]
+    history = replace(track.history(1), lines=tuple(forged))
+    state = fold(track.state, history)
+    assert {number: str(step.status) for number, step in state.step_executions.items()} == {
+        1: "pending",
+        2: "pending",
+        3: "pending",
+    }
+
+
+def test_a_step_that_was_carried_out_twice_is_as_after_the_first_time_in_the_notes() -> None:
+    track = planned()
+    _carry_out(track, 1)
+    _retry(track, 1)
+    _carry_out(track, 1)
+    step = fold(track.state, track.history(3)).execution(1)
+    assert (step.status, list(step.commits.values())) == (Status.COMPLETED, [_name(1), _name(2)])
+    assert (step.title, step.attempts, step.usage) == (PLANNED[0].title, (), track.state.execution(1).usage)
