@@ -42,6 +42,7 @@ from cdd_agent.model.recording import PrivateData, RecordingModel, ReplayModel
 from cdd_agent.model.stream import AnswerLimits, redact_url
 from cdd_agent.review import Comments
 from cdd_agent.runs.ahead import Ahead, SharedModel
+from cdd_agent.runs.back import Back
 from cdd_agent.runs.failing_tests import FailingTests
 from cdd_agent.runs.feature import Feature
 from cdd_agent.runs.fork import TicketForks
@@ -234,6 +235,11 @@ class Composition:
             return Checkpoints.of_repository(self.repository, root)
         own = hashlib.sha256(os.fsencode(root)).hexdigest()
         return Checkpoints.without_git(root, private=find_user_folder(self.environment) / "checkpoints" / own)
+
+    @cached_property
+    def back(self) -> Back:
+        """The moves to points of the past."""
+        return Back(self.checkpoints, emit=self.emit)
 
     def save_files(self, about: Description) -> Checkpoint:
         """Make a checkpoint of the user's files and of the positions in the conversations."""
@@ -485,6 +491,7 @@ class Composition:
 
     def context(self, source: Source, *, left_out: tuple[str, ...] = ()) -> Context:
         """Return the context of the cycles of a run; snapshots leave out ``left_out``."""
+        self.back.finish()  # a run works from where the branch is
         repository, name = self.repository, source.ticket.slug
         repository.may_run_hooks()  # ask the user before the work begins, not at the first commit
         policy = source.adapt_policy(Policy.from_settings(self.settings))

@@ -77,8 +77,6 @@ class RollbackPlanned(msgspec.Struct, frozen=True, kw_only=True):
     coming: tuple[CommitMoved, ...]
     """Commits to add back."""
     files: tuple[Change, ...]
-    uncommitted: tuple[str, ...]
-    """Paths with uncommitted work of the run, which change too."""
     pushed: int
     """Number of removed commits that another repository may have."""
     kept: str

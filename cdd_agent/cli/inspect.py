@@ -20,10 +20,10 @@ from cdd_agent.errors import ExitCode, UsageError, format_count
 if TYPE_CHECKING:
     from cdd_agent.config.trust import Approvals, Offer
     from cdd_agent.doctor import Check
-    from cdd_agent.git.tree_store import RestorePlan
     from cdd_agent.repl.checkpoint_actions import CheckpointView
     from cdd_agent.repl.screen import Screen
     from cdd_agent.review import Comment
+    from cdd_agent.runs.back import Back, MovePlan
     from cdd_agent.runs.review import Review
 
 
@@ -354,24 +354,24 @@ def diff_checkpoints(invocation: Invocation, *, one: str, other: str | None) -> 
 @headless
 def restore_checkpoint(invocation: Invocation, name: str, *, dry_run: bool) -> None:
     """Make your files those of a checkpoint. The files before become a checkpoint too."""
-    view = _checkpoints(invocation)
-    _restore(view, view.checkpoints.plan(view.checkpoints.find(name)), invocation=invocation, dry_run=dry_run)
+    back = invocation.project.back
+    go_back(back, back.plan_files(back.checkpoints.find(name)), invocation=invocation, dry_run=dry_run)
 
 
-@checkpoint.command("undo", short_help="Undo the last restore.")
+@checkpoint.command("undo", short_help="Return to where you were before the last restore.")
 @headless
 def undo_restore(invocation: Invocation) -> None:
-    """Make your files those before the last restore."""
-    view = _checkpoints(invocation)
-    _restore(view, view.checkpoints.plan_undo(), invocation=invocation)
+    """Return to where you were before the last restore, rewind, `/undo` or rollback."""
+    back = invocation.project.back
+    go_back(back, back.plan_return(), invocation=invocation)
 
 
-@checkpoint.command("redo", short_help="Redo the restore that was undone last.")
+@checkpoint.command("redo", short_help="Redo what was undone last.")
 @headless
 def redo_restore(invocation: Invocation) -> None:
-    """Make your files those before the last undo."""
-    view = _checkpoints(invocation)
-    _restore(view, view.checkpoints.plan_undo(is_redo=True), invocation=invocation)
+    """Return to where you were before the last undo."""
+    back = invocation.project.back
+    go_back(back, back.plan_return(is_redo=True), invocation=invocation)
 
 
 @checkpoint.command("prune", short_help="Delete old checkpoints.")
@@ -388,16 +388,17 @@ def prune_checkpoints(invocation: Invocation, *, keep: int) -> None:
 def _checkpoints(invocation: Invocation) -> "CheckpointView":
     from cdd_agent.repl.checkpoint_actions import CheckpointView
 
-    return CheckpointView(invocation.project.checkpoints, screen=invocation.screen, as_json=invocation.as_json)
+    return CheckpointView(invocation.project.back, screen=invocation.screen, as_json=invocation.as_json)
 
 
-def _restore(view: "CheckpointView", plan: "RestorePlan", *, invocation: Invocation, dry_run: bool = False) -> None:
-    if not invocation.as_json or dry_run:
-        view.show_plan(plan)
-    if dry_run:
-        return
-    if invocation.is_agreed("Restore these files?"):
-        view.report_restore(view.checkpoints.restore(plan))
+def go_back(back: "Back", plan: "MovePlan", *, invocation: Invocation, dry_run: bool = False) -> None:
+    """Show what a move would change and, if the user agrees, make it."""
+    from cdd_agent.repl.checkpoint_actions import CheckpointView, ask_about
+
+    view = CheckpointView(back, screen=invocation.screen, as_json=invocation.as_json and not dry_run)
+    view.show_plan(plan)
+    if not dry_run and invocation.is_agreed(ask_about(plan)):
+        view.report_move(plan, back.go(plan))
 
 
 @click.command(short_help="Tell what happened in a ticket, as text or as a page of HTML.")

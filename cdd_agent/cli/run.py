@@ -308,7 +308,11 @@ def rollback(invocation: Invocation, commit: str | None, *, undo: bool) -> None:
         happened = "Which commit? None was named." if commit is None else "A commit and --undo exclude each other."
         hint = "cdd tdd rollback COMMIT, or cdd tdd rollback --undo; cdd tdd history lists them"
         raise UsageError(happened, hint=hint)
-    _history(invocation).roll_back(commit, is_agreed=lambda: invocation.is_agreed("Roll back?"))
+    from cdd_agent.cli.inspect import go_back
+
+    back = _history(invocation).back
+    plan = back.plan_return(is_redo=back.is_undone()) if commit is None else back.plan_commit(commit)
+    go_back(back, plan, invocation=invocation)
 
 
 @tdd.command("repair-notes", short_help="Check the handoff notes, or repair them.")
@@ -329,7 +333,7 @@ def _history(invocation: Invocation) -> "RunHistory":
 def _orchestrate(invocation: Invocation, find: Callable[["Composition"], "Feature"], *, guidance: str = "") -> None:
     from cdd_agent.runs.listed_tests import require_built
 
-    _history(invocation).rollbacks.finish_interrupted()
+    _history(invocation).back.finish()
     project = invocation.project
     feature = find(project)
     with invocation.work_on(feature.slug):

@@ -1,9 +1,11 @@
-"""Landing: brings a run's commit into the user's branch, index and files, and changes nothing else there.
+"""Landing: moves the user's branch, index and files, and changes nothing else there.
 
-A file is replaced only if it is what it was when the run began. What the user changed meanwhile is merged, or the
-landing waits for a decision. The branch moves first; a journal then names what is left to do, so that a landing that
-was killed is either not begun or finished by ``Landings.finish``. Each file is exchanged in one step with a prepared
-one, and checked afterwards: if the user saved in that moment, it is put back.
+``Landings.land`` brings a run's commit in. A file is replaced only if it is what it was when the run began. What the
+user changed meanwhile is merged, or the landing waits for a decision. ``Landings.go`` leads to a point of the past.
+
+The branch moves first; a journal then names what is left to do, so that a landing that was killed is either not begun
+or finished by ``Landings.finish``. Each file is exchanged in one step with a prepared one, and checked afterwards: if
+the user saved in that moment, it is put back.
 """
 
 import contextlib
@@ -15,7 +17,7 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -25,6 +27,7 @@ import msgspec
 from cdd_agent.errors import ExitCode, UsageError, join_first
 from cdd_agent.git.commits import refresh_index, require_finished
 from cdd_agent.git.repository import (
+    LINK,
     SUBMODULE,
     CommitId,
     Entry,
@@ -45,7 +48,6 @@ Favor: TypeAlias = Literal["ours", "theirs"]
 """Whose lines count where both have changed them: those of the user's branch, or those of the fork."""
 
 _JOURNAL_BYTES = 100_000_000
-_LINK = "120000"
 _SHOWN_PATHS = 10
 _TRIES = 10
 """How often to exchange a file that the user keeps saving in the same moment."""
@@ -81,7 +83,7 @@ class LandingJournal(msgspec.Struct, frozen=True, kw_only=True):
     """What a landing does."""
 
     ref: str
-    """The user's branch, or ``HEAD`` if it is detached."""
+    """The user's branch, or ``HEAD`` if it is detached; empty if only files change."""
     before: str
     after: str
     """The commits of ``ref``."""
@@ -89,7 +91,33 @@ class LandingJournal(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[FileChange, ...]
     staged: str = ""
     """The folder of prepared files, relative to the work tree: another project in it may finish the landing."""
+    modes: dict[str, int] = {}
+    """Path -> new permissions, of files that keep their content."""
+    folders: tuple[str, ...] = ()
+    gone: tuple[str, ...] = ()
+    """Empty folders that are created or removed."""
     schema: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExactFiles:
+    """The files of a saved point, byte for byte."""
+
+    write: Callable[[Iterable[str], Path], None]
+    """Writes the files with these paths into a folder."""
+    modes: Mapping[str, int]
+    """Path -> permissions of the files to take from it; 0 for a link."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restoration:
+    """Changes of files that lead to a saved point, whatever the files hold now."""
+
+    files: tuple[FileChange, ...]
+    modes: Mapping[str, int]
+    folders: tuple[str, ...]
+    gone: tuple[str, ...]
+    """The last three as in ``LandingJournal``."""
 
 
 class Landed(msgspec.Struct, frozen=True, kw_only=True):
@@ -173,38 +201,83 @@ class Landings:
         """
         self.finish()
         repository = self._repository
-        if repository.read_head() != expected:
-            raise BranchMoved(
-                f"HEAD is at {str(repository.read_head())[:10]}, not at {expected[:10]}, where the run began.",
-                hint="run the same command again: cdd then continues on top of the new commits",
-            )
+        self._require_head(expected)
         ref = self._read_ref()
         pairs, committed = (repository.objects.compare(*each) for each in ((base, result), (expected, commit)))
         # First: a file that the user saves after this must not be taken for the one that git compares.
-        digests = {path: _digest(repository.root / path) for path in pairs}
+        digests = {path: digest_file(repository.root / path) for path in pairs}
         staged = self._read_index({*pairs, *committed})
         require_finished(repository, has_conflicts=staged.has_conflicts)  # a merge would take back what lands
         index, conflicts = self._plan_index(committed, staged)
         files, more = self._plan_files(pairs, staged, base=base, digests=digests, choices=choices or {})
         if conflicts or more:
             raise LandingConflict({**conflicts, **more}, commit=commit)
+        journal = LandingJournal(ref=ref, before=expected, after=commit, index=index, files=files)
+        return self._begin(journal, why="land a run")
+
+    def go(
+        self,
+        *,
+        source: CommitId | None = None,
+        target: CommitId | None = None,
+        exact: ExactFiles | None = None,
+        restoration: Restoration | None = None,
+        why: str,
+    ) -> Landed:
+        """Move the branch from ``source`` to ``target``, if given, with index and files; ``why`` is for the reflog.
+
+        Files that ``exact`` names are written from there. With a ``restoration``, its files change, and not those that
+        differ between the commits; without ``target``, only files change. Raises as ``land`` does.
+        """
+        self.finish()
+        repository = self._repository
+        journal = LandingJournal(ref="", before="", after="", index=(), files=())
+        if source is not None and target is not None:
+            self._require_head(source)
+            pairs = repository.objects.compare(source, target)
+            digests = {path: digest_file(repository.root / path) for path in pairs}
+            staged = self._read_index({*pairs})
+            require_finished(repository, has_conflicts=staged.has_conflicts)
+            index, conflicts = self._plan_index(pairs, staged)
+            files, more = self._plan_files(pairs, staged, base=source, digests=digests, choices={})
+            if conflicts or (more and restoration is None):
+                raise LandingConflict({**conflicts, **more}, commit=target)
+            journal = LandingJournal(ref=self._read_ref(), before=source, after=target, index=index, files=files)
+        if restoration is not None:
+            journal = msgspec.structs.replace(
+                journal,
+                files=tuple(sorted(restoration.files, key=lambda change: change.new is not None)),
+                modes=dict(restoration.modes),
+                folders=restoration.folders,
+                gone=restoration.gone,
+            )
+        return self._begin(journal, why=why, exact=exact)
+
+    def _require_head(self, expected: CommitId) -> None:
+        head = self._repository.read_head()
+        if head != expected:
+            raise BranchMoved(
+                f"HEAD is at {str(head)[:10]}, not at {expected[:10]}, where the run began.",
+                hint="run the same command again: cdd then continues on top of the new commits",
+            )
+
+    def _begin(self, journal: LandingJournal, *, why: str, exact: ExactFiles | None = None) -> Landed:
+        """Prepare the files, write the journal, move the branch, and do the rest."""
+        repository = self._repository
         shutil.rmtree(self._staged, ignore_errors=True)
         self._staged.mkdir(parents=True)
-        self._stage(files)
+        self._stage(journal.files, exact=exact)
         require_usable(repository.location)
-        journal = LandingJournal(
-            ref=ref,
-            before=expected,
-            after=commit,
-            index=index,
-            staged=os.path.relpath(self._staged, repository.root),
-            files=tuple(
-                msgspec.structs.replace(change, prepared=_digest(self._staged / change.path)) for change in files
-            ),
+        prepared = tuple(
+            msgspec.structs.replace(change, prepared=digest_file(self._staged / change.path))
+            for change in journal.files
         )
+        staged = os.path.relpath(self._staged, repository.root)
+        journal = msgspec.structs.replace(journal, files=prepared, staged=staged)
         # Not msgspec's encoder: paths that are not UTF-8 are kept as lone surrogates.
         write_atomic(self._journal, json.dumps(msgspec.to_builtins(journal)).encode())
-        repository.git("update-ref", ("-m",), "cdd: land a run", journal.ref, commit, expected)
+        if journal.ref:
+            repository.git("update-ref", ("-m",), f"cdd: {why}", journal.ref, journal.after, journal.before)
         return self._carry_out(journal)
 
     def is_pending(self) -> bool:
@@ -227,6 +300,8 @@ class Landings:
         return self._carry_out(journal)
 
     def _has_moved(self, journal: LandingJournal) -> bool:
+        if not journal.ref:
+            return True
         # On another branch the files are others; the commit's come with the return to its branch.
         # A landing that goes back leads to an ancestor of the commit from which it starts.
         is_there = journal.ref == self._read_ref() and self._repository.read_head() != journal.before
@@ -241,15 +316,27 @@ class Landings:
             return self._update(journal)
         except (GitError, OSError) as error:
             why, hint = (error.happened, error.hint) if isinstance(error, GitError) else (str(error), "solve this")
+            done = f"The commit {journal.after[:10]} is on your branch, but not yet in all of your files."
             raise GitUnable(
-                f"The commit {journal.after[:10]} is on your branch, but not yet in all of your files. {why}",
+                f"{done if journal.ref else 'Not all of your files are changed yet.'} {why}",
                 hint=f"{hint}; then run the same command again: cdd first finishes what is left",
             ) from error
 
     def _update(self, journal: LandingJournal) -> Landed:
+        root = self._repository.root
         done = [self._bring(change, base=journal.before) for change in journal.files]
-        self._update_index(journal)
-        self._journal.unlink()
+        for folder in journal.gone:
+            remove_empty_parents(root, f"{folder}/x")
+        for folder in journal.folders:
+            with contextlib.suppress(OSError):
+                (root / folder).mkdir(parents=True, exist_ok=True)
+        for path, mode in journal.modes.items():
+            with contextlib.suppress(OSError):
+                if stat.S_ISREG(os.lstat(root / path).st_mode):
+                    os.chmod(root / path, mode)
+        if journal.ref:
+            self._update_index(journal)
+        self._forget()
         return Landed(
             commit=CommitId(journal.after),
             updated=tuple(change.path for change, how in done if how == "updated"),
@@ -367,15 +454,22 @@ class Landings:
         """Return the merged file and whether the merge is clean; None if there can be no merged file."""
         if base is None or ours is None or theirs is None or ours.id == "unmerged":
             return None, False
-        if _LINK in (base.mode, ours.mode, theirs.mode):
+        if LINK in (base.mode, ours.mode, theirs.mode):
             return None, False
         return merge_entries(self._repository, base=base, ours=ours, theirs=theirs)
 
     # How to do it.
 
-    def _stage(self, files: Iterable[FileChange]) -> None:
-        """Write the new files into the staging folder, as a checkout would."""
-        new = {change.path: change.new for change in files if change.new is not None}
+    def _stage(self, files: Iterable[FileChange], *, exact: ExactFiles | None = None) -> None:
+        """Write the new files into the staging folder, as a checkout would; those that ``exact`` names, from there."""
+        modes = exact.modes if exact is not None else {}
+        if taken := [change.path for change in files if change.new is not None and change.path in modes]:
+            assert exact is not None
+            exact.write(taken, self._staged)
+        for path in taken:
+            if modes[path]:
+                os.chmod(self._staged / path, modes[path])
+        new = {each.path: each.new for each in files if each.new is not None and each.path not in modes}
         if not new:
             return
         with private_index() as index:
@@ -383,7 +477,7 @@ class Landings:
             self._repository.git("checkout-index", ("--force", "--all", f"--prefix={self._staged}/"), variables=index)
         for path, entry in new.items():
             staged = self._staged / path
-            if entry.mode != _LINK:
+            if entry.mode != LINK:
                 _copy_permissions(self._repository.root / path, staged)
 
     def _update_index(self, journal: LandingJournal) -> None:
@@ -408,18 +502,20 @@ class Landings:
     def _bring(self, change: FileChange, *, base: str) -> tuple[FileChange, Literal["updated", "merged", "kept"]]:
         """Change one file, again with what the user saves in the same moment, and return how it ended."""
         place, staged = self._repository.root / change.path, self._staged / change.path
-        if change.prepared and _digest(staged) not in (None, change.old, change.prepared):
+        if change.prepared and digest_file(staged) not in (None, change.old, change.prepared):
             # Killed while the user saved: this is what was saved, or the file holds it already.
-            if _digest(place) != change.prepared:
+            if digest_file(place) != change.prepared:
                 return change, "kept"
             _swap(staged, place)
         for _ in range(_TRIES):
             if self._exchange(change):
                 return change, "merged" if change.is_merged else "updated"
-            old = _digest(place)
+            old = digest_file(place)
+            if change.before is None or not self._merges:
+                break
             now, conflicts = self._observe([change.path], base=base, deleted=set(), known={})
             merged, is_clean = self._merge(change.before, now.get(change.path), theirs=change.after)
-            if conflicts or not is_clean or not self._merges:
+            if conflicts or not is_clean:
                 break
             change = msgspec.structs.replace(change, old=old, new=merged, is_merged=True)
             self._stage([change])
@@ -430,19 +526,19 @@ class Landings:
         place, staged = self._repository.root / change.path, self._staged / change.path
         if change.new is None:
             return self._remove(change, place)
-        if not os.path.lexists(staged) or _digest(staged) == change.old is not None:
+        if not os.path.lexists(staged) or digest_file(staged) == change.old is not None:
             return True  # exchanged before a kill
-        new = _digest(staged)
+        new = digest_file(staged)
         place.parent.mkdir(parents=True, exist_ok=True)
         if change.old is None:
             _remove_empty(place)
             return _create(staged, place)
         try:
             _swap(staged, place)
-            if _digest(staged) == change.old:
+            if digest_file(staged) == change.old:
                 return True
             _swap(staged, place)
-            if _digest(staged) != new:
+            if digest_file(staged) != new:
                 _swap(staged, place)  # the user saved once more, between the two
         except FileNotFoundError:  # the user deleted it in this moment
             pass
@@ -453,7 +549,7 @@ class Landings:
         try:
             if not os.path.lexists(removed):  # otherwise moved before a kill
                 os.rename(place, removed)
-            if _digest(removed) != change.old:
+            if digest_file(removed) != change.old:
                 return not _create(removed, place)
             removed.unlink()
         except FileNotFoundError:  # removed before a kill
@@ -527,7 +623,7 @@ def remove_empty_parents(root: Path, path: str) -> None:
             (root / folder).rmdir()
 
 
-def _digest(path: Path) -> str | None:
+def digest_file(path: Path) -> str | None:
     """Return a digest of a file's or link's content, and whether it is executable; None if there is neither."""
     try:
         mode = os.lstat(path).st_mode
@@ -557,7 +653,7 @@ def _create(staged: Path, place: Path) -> bool:
     try:
         os.link(staged, place, follow_symlinks=False)
     except FileExistsError:
-        return _digest(staged) == _digest(place)
+        return digest_file(staged) == digest_file(place)
     os.unlink(staged)
     return True
 

@@ -176,10 +176,10 @@ LIMIT_BYTES = 500_000_000
 """Upper bound for files of git such as ``packed-refs``, which holds a line for each ref."""
 
 ROLLBACK = "refs/worktree/cdd/rollback"
-"""Names the record of an unfinished rollback. Each work tree has its own ref."""
+"""Named the record of an unfinished rollback in earlier versions."""
 
 _UNFINISHED = (
-    (ROLLBACK, "a rollback by cdd", "cdd tdd status, which completes it"),
+    (ROLLBACK, "a rollback by an earlier version of cdd", f"git update-ref -d {ROLLBACK}; before: git log {ROLLBACK}"),
     ("MERGE_HEAD", "a merge", "git merge --continue, or git merge --abort"),
     ("rebase-apply/applying", "git am", "git am --continue, or git am --abort"),
     ("rebase-merge", "a rebase", "git rebase --continue, or git rebase --abort"),

@@ -34,8 +34,17 @@ from cdd_agent.clock import SystemClock
 from cdd_agent.errors import UsageError, format_count, join_first
 from cdd_agent.events import Change
 from cdd_agent.git.ignored import ignores_itself
-from cdd_agent.git.landing import find_obstacle, remove_empty_parents
-from cdd_agent.git.repository import SUBMODULE, CommitId, Entry, Repository, copy_index, format_paths, private_index
+from cdd_agent.git.landing import ExactFiles, FileChange, Restoration, digest_file, find_obstacle, remove_empty_parents
+from cdd_agent.git.repository import (
+    LINK,
+    SUBMODULE,
+    CommitId,
+    Entry,
+    Repository,
+    copy_index,
+    format_paths,
+    private_index,
+)
 from cdd_agent.git.run_tree import CONFIG, SHA256_CONFIG
 from cdd_agent.git.runner import GitError, RepositoryLocation, describe_state
 from cdd_agent.storage import exclusive_lock
@@ -111,6 +120,12 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     modes: dict[str, tuple[str, ...]] = {}
     """Permissions, in octal -> paths; an entry without paths is for all other programs, or all other files."""
 
+    def find_modes(self, files: Mapping[str, int]) -> dict[str, int]:
+        """Return path -> permissions of ``files``; theirs say what is a program, and count if nothing else is known."""
+        odd = {path: int(mode, 8) for mode, group in self.modes.items() for path in group}
+        usual = {bool(int(mode, 8) & 0o100): int(mode, 8) for mode, group in self.modes.items() if not group}
+        return {path: odd.get(path, usual.get(bool(mode & 0o100), mode)) for path, mode in files.items()}
+
     @property
     def label(self) -> str:
         """Its name or its occasion, in a few words."""
@@ -138,9 +153,17 @@ class RestorePlan:
     """The effects of a restore, before it is applied."""
 
     target: Checkpoint
-    kind: Kind
     changes: tuple[Change, ...]
     """From the files now to those of the checkpoint."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Departure:
+    """The files of the user, saved, and what leads from them to those of another checkpoint."""
+
+    before: Checkpoint
+    exact: ExactFiles
+    restoration: Restoration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,11 +348,16 @@ class TreeStore:
         for path in deleted:
             (self._repository.root / path).unlink(missing_ok=True)
             remove_empty_parents(self._repository.root, path)
-        if listed := format_paths(change.path for change in changes if change.kind != "deleted"):
+        self.write_paths(tree, [change.path for change in changes if change.kind != "deleted"])
+
+    def write_paths(self, tree: str, paths: Iterable[str], *, folder: Path | None = None) -> None:
+        """Write ``paths`` as they are in a tree or commit, into ``folder`` or the work tree."""
+        if listed := format_paths(paths):
             with private_index() as index:
                 variables = {**self._variables, **index}
                 self._files.git("read-tree", tree, variables=variables)
-                self._files.git("checkout-index", ("--force", "-z", "--stdin"), stdin=listed, variables=variables)
+                options = ("--force", "-z", "--stdin", *([f"--prefix={folder}/"] if folder else ()))
+                self._files.git("checkout-index", options, stdin=listed, variables=variables)
 
     # Which files count.
 
@@ -586,57 +614,63 @@ class Checkpoints:
             after = self._store.capture().tree if other is None else other.files
         return one.files, after, self._store.list_changes(one.files, after)
 
-    def plan(self, target: Checkpoint, *, kind: Kind = "restore") -> RestorePlan:
+    def plan(self, target: Checkpoint) -> RestorePlan:
         """Return what a restore of ``target`` would do. Changes nothing."""
         with self._shadow.locked():
             now = self._store.capture(rules=target.files)
-        return RestorePlan(target=target, kind=kind, changes=self._list_due(target, now))
+        return RestorePlan(target=target, changes=self._list_due(target, now))
 
-    def plan_undo(self, *, is_redo: bool = False) -> RestorePlan:
-        """Plan the undo of the last restore, or the redo of the last undo. Raises ``UsageError`` if there is none."""
-        undone: list[Checkpoint] = []
-        done: list[Checkpoint] = []
-        for each in self.list_all():
-            match each.about.kind:
-                case "restore":
-                    done, undone = [*done, each], []
-                case "undo" if done:
-                    done, undone = done[:-1], [*undone, each]
-                case "redo" if undone:
-                    done, undone = [*done, each], undone[:-1]
-        stack = undone if is_redo else done
-        if not stack:
-            what = "No restore was undone" if is_redo else "Nothing was restored"
-            raise UsageError(f"{what}, so there is nothing to bring back.", hint="list: cdd checkpoint list")
-        return self.plan(stack[-1], kind="redo" if is_redo else "undo")
-
-    def restore(self, plan: RestorePlan, *, session: str = "", talks: Mapping[str, int] | None = None) -> Checkpoint:
-        """Make the files those of a checkpoint, and return a new checkpoint of the files before.
+    def depart(self, target: Checkpoint, *, about: Description) -> Departure:
+        """Save the files as they are, described by ``about``, and return how to make them those of ``target``.
 
         Ignored files, those that one of the two checkpoints lacks, and the states of tickets stay as they are. Raises
-        ``UsageError`` if something is in the way, when nothing was changed, or if the files are not those of the
-        checkpoint afterwards.
+        ``UsageError`` if something is in the way, and saves nothing.
         """
-        target = plan.target
+        root = self.repository.root
         with self._shadow.locked():
+            due = self._list_due(target, self._store.capture(rules=target.files))
+            # Before the files are saved: what the user saves after that must not be taken for what was saved.
+            digests = {change.path: digest_file(root / change.path) for change in due}
             now = self._store.capture(rules=target.files)
-            changes = self._list_due(target, now)
+            changes = [change for change in self._list_due(target, now) if change.path in digests]
             self._require_clear(changes, target)
-            about = Description(kind=plan.kind, ticket=target.about.ticket, of=target.number, session=session)
-            before = self._save(msgspec.structs.replace(about, talks=dict(talks or {})), now)
-            for folder in set(now.folders) - set(target.about.folders):
-                remove_empty_parents(self.repository.root, f"{folder}/x")
-            self._store.write(target.files, changes)
-            self._restore_folders_and_modes(target.about, paths=self._store.list_files(target.files))
-            left = self._list_due(target, self._store.capture(rules=target.files))
-        if left:
+            before = self._save(about, now)
+        entries = self._store.list_files(target.files)
+        moving = {path: digests[path] for path in sorted(change.path for change in changes)}
+        kept = entries.keys() - moving.keys() - target.about.skipped.keys()
+        modes = {path: mode for path, mode in self._store.list_modes(kept) if mode}
+        restoration = Restoration(
+            files=tuple(
+                FileChange(path=path, old=old, new=entries.get(path), before=None, after=None)
+                for path, old in moving.items()
+            ),
+            modes={path: mode for path, mode in target.about.find_modes(modes).items() if mode != modes[path]},
+            folders=target.about.folders,
+            gone=tuple(sorted(set(now.folders) - set(target.about.folders))),
+        )
+        return Departure(before=before, exact=self.read_exact(target, moving), restoration=restoration)
+
+    def read_exact(self, point: Checkpoint, paths: Iterable[str]) -> ExactFiles:
+        """Return those of the files ``paths`` that ``point`` holds."""
+        entries = self._store.list_files(point.files)
+        own = {path: entries[path].mode for path in paths if path in entries}
+        files = point.about.find_modes({path: int(mode[-3:], 8) for path, mode in own.items() if mode != LINK})
+
+        def write(chosen: Iterable[str], folder: Path) -> None:
+            with self._shadow.locked():
+                self._store.write_paths(point.files, chosen, folder=folder)
+
+        return ExactFiles(write=write, modes={path: files.get(path, 0) for path in own})
+
+    def require_restored(self, target: Checkpoint, *, before: Checkpoint) -> None:
+        """Raise ``UsageError`` if the files are not those of ``target``."""
+        if left := self.plan(target).changes:
             shown = join_first([change.path for change in left], most=_SHOWN)
             raise UsageError(
                 f"The restore of checkpoint {target.number} is not complete; these files differ from it: {shown}.",
                 hint=f"close programs that write there and try again; the files before: cdd checkpoint restore "
                 f"{before.number}",
             )
-        return before
 
     def prune(self, *, keep: int) -> int:
         """Delete the oldest checkpoints of each ticket without a name beyond ``keep``, and return how many."""
@@ -725,17 +759,6 @@ class Checkpoints:
                 "Nothing was changed.",
                 hint="move it away, then the same again",
             )
-
-    def _restore_folders_and_modes(self, about: Description, *, paths: Iterable[str]) -> None:
-        for folder in about.folders:
-            with contextlib.suppress(OSError):
-                Path(self.repository.root, folder).mkdir(parents=True, exist_ok=True)
-        odd = {path: int(mode, 8) for mode, group in about.modes.items() for path in group}
-        usual = {bool(int(mode, 8) & 0o100): int(mode, 8) for mode, group in about.modes.items() if not group}
-        for path, mode in self._store.list_modes(paths):
-            wanted = odd.get(path, usual.get(bool(mode & 0o100), mode))
-            if mode and mode != wanted and path not in about.skipped:
-                os.chmod(Path(self.repository.root, path), wanted)
 
 
 def _group_modes(modes: Mapping[str, int]) -> dict[str, tuple[str, ...]]:

@@ -1,23 +1,26 @@
-"""Checkpoints at the prompt and on the command line: ``/checkpoint``, ``/rewind`` and ``cdd checkpoint``."""
+"""Checkpoints and moves to points of the past, at the prompt and on the command line.
+
+``/undo``, ``/redo``, ``/checkpoint``, ``/rewind``, ``cdd checkpoint`` and ``cdd tdd rollback``.
+"""
 
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 import msgspec
 from rich.text import Text
 
 from cdd_agent.errors import CddError, UsageError, format_count, join_first
-from cdd_agent.events import CHANGE_LETTERS, Change, Notice, encode
-from cdd_agent.git.tree_store import Checkpoint, Checkpoints, Description, RestorePlan
+from cdd_agent.events import CHANGE_LETTERS, Change, Notice, RollbackPlanned, RolledBack, encode
+from cdd_agent.git.tree_store import Checkpoint, Description, RestorePlan
 from cdd_agent.repl.question import confirm
 from cdd_agent.repl.render import format_time, show_files
 from cdd_agent.repl.screen import Screen
 from cdd_agent.review import diff_trees
-from cdd_agent.runs.undo import Undo
+from cdd_agent.runs.back import Back, MovePlan
 from cdd_agent.tickets.ticket import list_tickets
 from cdd_agent.untrusted.text import clean, shorten
 from cdd_agent.work.state import Status
@@ -31,7 +34,7 @@ WORDS = {
     "list": "list the checkpoints, newest first",
     "diff": "ID [ID]: show the changes since a checkpoint, or between two",
     "restore": "ID: make the files those of a checkpoint; the conversation stays",
-    "undo": "undo the last restore or rewind",
+    "undo": "return to where you were before the last restore, rewind, /undo or rollback",
     "redo": "redo what was undone last",
     "prune": "delete the oldest checkpoints without a name",
 }
@@ -44,14 +47,16 @@ _MOST_FILES = 30
 _NAMED_FILES = 3
 _MOST_STEPS = 5
 _MOST_WORDS = 40
+_SHORT = 10
 
 
 class CheckpointView:
     """Shows and changes the checkpoints of a project."""
 
-    def __init__(self, checkpoints: Checkpoints, *, screen: Screen, as_json: bool = False) -> None:
+    def __init__(self, back: Back, *, screen: Screen, as_json: bool = False) -> None:
         """With ``as_json``, results are lines of JSON on standard output."""
-        self.checkpoints = checkpoints
+        self.back = back
+        self.checkpoints = back.checkpoints
         self._screen = screen
         self._as_json = as_json
 
@@ -94,32 +99,51 @@ class CheckpointView:
         else:
             self._screen.line("Nothing differs.")
 
-    def show_plan(self, plan: RestorePlan, *, steps: tuple[str, ...] = ()) -> None:
-        """Show what a restore would do. ``steps`` are taken back before."""
-        target, screen = plan.target, self._screen
+    def show_plan(self, plan: MovePlan) -> None:
+        """Show what a move would change."""
+        if plan.effects is not None and self._as_json:
+            sys.stdout.write(f"{encode(plan.effects).decode()}\n")
+        elif plan.effects is not None and not plan.steps:
+            show_effects(plan.effects, screen=self._screen)
+        if plan.restore is not None and not self._as_json:
+            self._show_restore(plan.restore, plan=plan)
+
+    def _show_restore(self, restore: RestorePlan, *, plan: MovePlan) -> None:
+        target, screen = restore.target, self._screen
         when = format_time(target.about.time, with_seconds=True)
         screen.line(f"To checkpoint {target.number}, {clean(target.about.label)}, {when}:", style="bold")
-        rows = [f"{CHANGE_LETTERS[change.kind]} {clean(change.path)}" for change in plan.changes]
+        rows = [f"{CHANGE_LETTERS[change.kind]} {clean(change.path)}" for change in restore.changes]
         screen.line(f"Files that change, {len(rows)}:" if rows else "No file changes.")
         screen.items(rows, most=_MOST_FILES)
         self._show_skipped(target.about.skipped.items())
-        if steps:
-            screen.line(f"Taken back first, with their commits: {join_first(steps, most=_MOST_STEPS)}.", style="yellow")
-            return
+        if plan.steps:
+            taken = join_first(plan.steps, most=_MOST_STEPS)
+            screen.line(f"Taken back first, with their commits: {taken}.", style="yellow")
         head = self.checkpoints.repository.read_head() if target.about.head else None
-        if head != target.about.head:
+        if plan.effects is None and head != target.about.head:
             moved = f"the branch was at {str(target.about.head)[:10]} then and is at {str(head)[:10]}."
-            way_back = Undo(self.checkpoints.repository, self.checkpoints.project).describe_way_back() if head else ""
-            screen.line(f"HEAD and the index stay: {moved} {way_back}", style="yellow")
+            suggestion = self.back.suggest_undo() if head else ""
+            screen.line(f"HEAD and the index stay: {moved} {suggestion}", style="yellow")
 
-    def report_restore(self, before: Checkpoint) -> None:
-        """Show that a restore is done, and how to undo it."""
+    def report_move(self, plan: MovePlan, before: Checkpoint) -> None:
+        """Show that a move was made, and how to undo it."""
+        effects, screen = plan.effects, self._screen
         if self._as_json:
-            self._print(before, ())
+            if effects is not None:
+                done = RolledBack(checkpoint=effects.target, kept=effects.kept, why=_describe_done(plan))
+                sys.stdout.write(f"{encode(done).decode()}\n")
+            if plan.restore is not None:
+                self._print(before, ())
             return
-        undo = self._screen.as_typed("cdd checkpoint undo")
-        done = f"{self._screen.symbols['back']} Restored. The files before are checkpoint {before.number}."
-        self._screen.line(f"{done} Undo: {undo}", style="bold")
+        if effects is not None:
+            told, colon, command = _describe_done(plan).partition(": ")
+            screen.line(f"{screen.symbols['back']} {told}{colon}{screen.as_typed(command)}", style="bold")
+            if effects.next and effects.next != "COMPLETE":
+                screen.line(f"Continue with {effects.next}: {screen.as_typed('cdd tdd resume')}")
+        if plan.restore is not None:
+            undo = screen.as_typed("cdd checkpoint undo")
+            saved = f"Restored. The files before are checkpoint {before.number}."
+            screen.line(f"{screen.symbols['back']} {saved} Undo: {undo}", style="bold")
 
     def _show_skipped(self, skipped: Iterable[tuple[str, str]]) -> None:
         rows = [f"{clean(path)}: {why}" for path, why in skipped]
@@ -132,6 +156,69 @@ class CheckpointView:
         changed = msgspec.to_builtins(tuple(changes))
         line = {"event": "CheckpointListed", "number": each.number, "ref": each.ref, **fields, "changes": changed}
         sys.stdout.write(json.dumps(line) + "\n")
+
+
+def ask_about(plan: MovePlan) -> str:
+    """Return the question whether to go where ``plan`` leads."""
+    move = plan.move
+    if plan.restore is not None:
+        return f"Restore these files{' and cut the conversation' if cuts_talks(plan) else ''}?"
+    match move.turn:
+        case "":
+            return "Roll back?" if move.kind == "rollback" else f"Take {move.what} back?"
+        case "undo":
+            return f"Undo {move.what}?" if move.kind == "rollback" else f"Bring {move.what} back?"
+        case "redo":
+            return f"Redo {move.what}?" if move.kind == "rollback" else f"Take {move.what} back?"
+        case _:
+            assert_never(move.turn)
+
+
+def cuts_talks(plan: MovePlan) -> bool:
+    """Return whether the conversations at the prompt go back too."""
+    return plan.restore is not None and bool(plan.move.turn or plan.move.kind == "rewind")
+
+
+def _describe_done(plan: MovePlan) -> str:
+    """Return a sentence about a move of the branch, and one with the command that undoes it."""
+    move = plan.move
+    what = f"{move.what[:1].upper()}{move.what[1:]}"
+    if move.kind == "step":
+        if move.turn == "undo":
+            return f"{what} is back. /undo takes it back again."
+        return f"{what} was taken back. /redo brings it back."
+    match move.turn:
+        case "undo":
+            return f"{what} was undone. To redo it: cdd checkpoint redo"
+        case "redo":
+            return f"{what} was redone. To undo it: cdd checkpoint undo"
+        case "":
+            if move.kind == "rollback":
+                return f"{move.branch} is at {move.target[:_SHORT]}. Undo the rollback: cdd tdd rollback --undo"
+            return f"Took back {format_count(len(plan.steps), 'step')}. To have them again: /redo"
+        case _:
+            assert_never(move.turn)
+
+
+def show_effects(effects: RollbackPlanned, *, screen: Screen) -> None:
+    """Show the effects of a move on the branch: commits, files, and the next phase."""
+    screen.line(f"{effects.branch}: {effects.source[:_SHORT]} -> {effects.target[:_SHORT]}", style="bold")
+    for heading, style, commits in (("Removed", "red", effects.going), ("Restored", "green", effects.coming)):
+        rows = [Text.assemble((each.commit[:_SHORT], style), f" {clean(each.subject)}") for each in commits]
+        if rows:
+            screen.line(f"{heading} commits, {len(rows)}:")
+            screen.items(rows, most=_MOST_FILES, hang=11)
+    if changes := [f"{CHANGE_LETTERS[change.kind]} {clean(change.path)}" for change in effects.files]:
+        screen.line(f"Changed files, {len(changes)}:")
+        screen.items(changes, most=_MOST_FILES)
+    if effects.pushed:
+        text = (
+            f"Another repository may already have {effects.pushed} of those commits: the next push will need --force."
+        )
+        screen.line(text, style="yellow")
+    if effects.next and effects.next != "COMPLETE":
+        screen.line(f"The run then continues with {effects.next}.")
+    screen.line(f"Everything is saved under {effects.kept}. Your own changes and files stay.")
 
 
 def describe(each: Checkpoint, changes: tuple[Change, ...]) -> str:
@@ -191,9 +278,9 @@ def checkpoint(session: "SessionState", argument: str) -> None:
         case "diff", [name, *others] if len(others) <= 1:
             view.show_diff(name, *others)
         case "restore", [name]:
-            _move(session, lambda: view.checkpoints.plan(view.checkpoints.find(name)), cuts=False)
+            go_back(session, view.back.plan_files(view.checkpoints.find(name)))
         case (("undo" | "redo"), []):
-            _move(session, lambda: view.checkpoints.plan_undo(is_redo=first == "redo"), cuts=True)
+            go_back(session, view.back.plan_return(is_redo=first == "redo"))
         case "prune", []:
             session.screen.line(f"Deleted {format_count(view.checkpoints.prune(keep=KEPT), 'checkpoint')}.")
         case word, _ if word in WORDS:
@@ -238,40 +325,40 @@ def rewind(session: "SessionState", argument: str) -> None:
             session.screen.line("Nothing was changed.")
             return
         target = known[number - 1]
-    _move(session, lambda: view.checkpoints.plan(target), cuts=True)
+    go_back(session, view.back.plan_rewind(target))
+
+
+def undo(session: "SessionState", _argument: str) -> None:
+    """Take the last step back."""
+    go_back(session, session.project.back.plan_step())
+
+
+def redo(session: "SessionState", _argument: str) -> None:
+    """Return to the point that was left last."""
+    go_back(session, session.project.back.plan_return())
 
 
 def _open_view(session: "SessionState") -> CheckpointView:
-    return CheckpointView(session.project.checkpoints, screen=session.screen)
+    return CheckpointView(session.project.back, screen=session.screen)
 
 
-def _move(session: "SessionState", make_plan: Callable[[], RestorePlan], *, cuts: bool) -> None:
+def go_back(session: "SessionState", plan: MovePlan) -> None:
+    """Go where ``plan`` leads, after the user has seen what changes."""
     view, screen = _open_view(session), session.screen
-    plan = make_plan()
-    moves_branch = cuts and plan.kind == "restore" and plan.target.about.head is not None
-    undo = Undo(session.project.repository, session.project.root) if moves_branch else None
-    steps = undo.list_steps_since(plan.target.about.head or "") if undo is not None else ()
-    if undo is not None and steps:
-        undo.plan_undo()  # raises if changes of the user are in the way
-    view.show_plan(plan, steps=steps)
+    view.show_plan(plan)
     if not session.project.options.attended:
-        raise UsageError("cdd cannot ask you here. Nothing was changed.", hint="cdd checkpoint restore ID --yes")
-    question = "Restore these files and cut the conversation" if cuts else "Restore these files"
-    if not confirm(f"{question}? [y/N]", screen=screen):
+        raise UsageError("cdd cannot ask you here. Nothing was changed.", hint="type it at the prompt in a terminal")
+    if not confirm(f"{ask_about(plan)} [y/N]", screen=screen):
         screen.line("Nothing was changed.")
         return
-    if undo is not None and steps:
-        while session.project.repository.read_head() != plan.target.about.head:  # an iteration is taken back alone
-            undo.apply(undo.plan_undo())
-        session.read_again()
-        screen.line(f"Took back {format_count(len(steps), 'step')}. To have them again: /redo", style="bold")
-        plan = make_plan()
     name, talks = session.measure_talks()
-    before = view.checkpoints.restore(plan, session=name, talks=talks)
-    view.report_restore(before)
-    if not cuts:
+    before = view.back.go(plan, session=name, talks=talks)
+    if plan.effects is not None:
+        session.read_again()
+    view.report_move(plan, before)
+    if plan.restore is None or not cuts_talks(plan):
         return
-    cut, stay = session.cut_talks(plan.target, before=before)
+    cut, stay = session.cut_talks(plan.restore.target, before=before)
     if cut:
         done = "Cut" if cut > 0 else "Brought back"
         screen.line(f"{done} {format_count(abs(cut), 'message')} of the conversation.")

@@ -1,10 +1,10 @@
-"""The commands /tdd, /green and /audit, and what they show: history, status, rollbacks, repairs and audits."""
+"""The commands /tdd, /green and /audit, and what they show: history, status, repairs and audits."""
 
 import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,33 +14,21 @@ from rich.text import Text
 from cdd_agent.audit.handoffs import CLAIMS, AuditedHandoff
 from cdd_agent.clock import SystemClock
 from cdd_agent.errors import AlreadyAtWork, ExitCode, UsageError, format_count, join_first
-from cdd_agent.events import (
-    CHANGE_LETTERS,
-    Emit,
-    HandoffListed,
-    NoteDamaged,
-    NoteRepaired,
-    NotesRepaired,
-    Notice,
-    RollbackPlanned,
-    RunStanding,
-)
+from cdd_agent.events import Emit, HandoffListed, NoteDamaged, NoteRepaired, NotesRepaired, Notice, RunStanding
 from cdd_agent.git import notes_repair
 from cdd_agent.git.notes import Damage, merge_fetched
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.tree_store import TreeStore
-from cdd_agent.repl.question import confirm
 from cdd_agent.repl.render import create_table, show_files
 from cdd_agent.repl.screen import Screen
 from cdd_agent.repl.terminal import wait_for
 from cdd_agent.review import diff_commits
 from cdd_agent.runs.artifact import GreenArtifact
+from cdd_agent.runs.back import Back
 from cdd_agent.runs.history import find_status, list_handoffs, read_reachable_notes
-from cdd_agent.runs.rollback import RollbackPlan, Rollbacks
-from cdd_agent.runs.undo import Undo
-from cdd_agent.tdd.locks import alone
 from cdd_agent.tickets.ticket import find
 from cdd_agent.untrusted.text import clean
+from cdd_agent.work.records import find_records
 from cdd_agent.work.state_file import load_state
 
 if TYPE_CHECKING:
@@ -178,31 +166,13 @@ def show_artifact(artifact: GreenArtifact, *, screen: Screen) -> None:
     screen.fields((word, text) for word, text in rows if text)
 
 
-def move_step(session: "SessionState", _argument: str, *, is_redo: bool) -> None:
-    """Take the last step back, or bring back the one taken back last, after the user has seen what moves."""
-    screen = session.screen
-    undos = Undo(session.project.repository, session.project.root)
-    plan = undos.plan_redo() if is_redo else undos.plan_undo()
-    step = f"step {plan.step.number} of {plan.step.ticket}"
-    show_rollback(plan.effects, screen=screen)
-    if not session.project.options.attended:
-        raise UsageError("cdd cannot ask you here. Nothing was changed.", hint="type it at the prompt in a terminal")
-    if not confirm(f"{'Bring' if is_redo else 'Take'} {step} back? [y/N]", screen=screen):
-        screen.line("Nothing was changed.")
-        return
-    undos.apply(plan)
-    session.read_again()
-    done, other = ("is back", "/undo takes it back again") if is_redo else ("was taken back", "/redo brings it back")
-    screen.line(f"{screen.symbols['back']} {step[0].upper()}{step[1:]} {done}. {other}.", style="bold")
-
-
 class RunHistory:
     """Shows and changes the history of a run, for the prompt and the command line."""
 
     def __init__(self, root: Path, *, screen: Screen, emit: Emit, as_json: bool = False) -> None:
         """With ``as_json``, results go to ``emit`` and are not shown."""
-        self.rollbacks = Rollbacks.of_project(root, emit=emit)
-        self._repository = self.rollbacks.repository
+        self.back = Back.of_project(root, emit=emit)
+        self._root, self._repository = root, self.back.repository
         self._screen = screen
         self._emit = emit
         self._as_json = as_json
@@ -210,8 +180,8 @@ class RunHistory:
     def show_status(self) -> None:
         """Show the progress of the run and the damaged notes."""
         self._finish_pending()
-        locks = self.rollbacks.runs.parent / "locks"
-        status, damages = find_status(self._repository, self.rollbacks.root, locks=locks)
+        locks = find_records(self._root).folder / "locks"
+        status, damages = find_status(self._repository, self._root, locks=locks)
         if self._as_json:
             self._emit(status)
         else:
@@ -230,22 +200,6 @@ class RunHistory:
             hidden = sum(len(entry.handoffs) for entry in notes.entries) - len(rows)
             show_history(rows, hidden=hidden, screen=self._screen)
         show_damages(notes.damages, screen=self._screen)
-
-    def roll_back(self, commit: str | None, *, is_agreed: Callable[[], bool]) -> None:
-        """Show the effects of a rollback to ``commit``, or of undoing the last one, and apply it if that is agreed."""
-        rollbacks = self.rollbacks
-        with alone(self._repository):
-            rollbacks.finish()
-            plan = rollbacks.plan_undo() if commit is None else rollbacks.plan(commit)
-            if self._as_json:
-                self._emit(plan.effects)
-            else:
-                show_rollback(plan.effects, screen=self._screen)
-            if not is_agreed():
-                return
-            rollbacks.apply(plan)
-        if not self._as_json:
-            report_rollback(plan, screen=self._screen)
 
     def repair_notes(self, fetched: str | None, *, applies: bool) -> None:
         """Show the repairs of the notes, and their result if it ``applies`` them. Merge the ref ``fetched`` first."""
@@ -268,9 +222,9 @@ class RunHistory:
             self._emit(applied)
 
     def _finish_pending(self) -> None:
-        """Finish an interrupted rollback, unless another cdd process is at work."""
+        """Finish a move that was interrupted, unless another cdd process is at work."""
         with contextlib.suppress(AlreadyAtWork):
-            self.rollbacks.finish_interrupted()
+            self.back.finish()
 
 
 def show_history(rows: Sequence[HandoffListed], *, hidden: int, screen: Screen) -> None:
@@ -323,38 +277,6 @@ def show_damages(damages: Sequence[Damage], *, screen: Screen) -> None:
     if damages:
         count = f"{len(damages)} notes have problems. " if len(damages) > 3 else ""
         screen.line(f"{count}Show the repairs: {screen.as_typed('cdd tdd repair-notes')}")
-
-
-def show_rollback(effects: RollbackPlanned, *, screen: Screen) -> None:
-    """Show the effects of a rollback or an undo: commits, files, and the next phase."""
-    screen.line(f"{effects.branch}: {effects.source[:_SHORT]} -> {effects.target[:_SHORT]}", style="bold")
-    for heading, style, commits in (("Removed", "red", effects.going), ("Restored", "green", effects.coming)):
-        rows = [Text.assemble((each.commit[:_SHORT], style), f" {clean(each.subject)}") for each in commits]
-        if rows:
-            screen.line(f"{heading} commits, {len(rows)}:")
-            screen.items(rows, most=_MOST_FILES, hang=11)
-    changes = [f"{CHANGE_LETTERS[change.kind]} {change.path}" for change in effects.files]
-    uncommitted = "Uncommitted files of the run, which are saved first:"
-    for heading, paths in ((f"Changed files, {len(changes)}:", changes), (uncommitted, effects.uncommitted)):
-        if paths:
-            screen.line(heading)
-            screen.items(paths, most=_MOST_FILES)
-    if effects.pushed:
-        text = (
-            f"Another repository may already have {effects.pushed} of those commits: the next push will need --force."
-        )
-        screen.line(text, style="yellow")
-    if effects.next and effects.next != "COMPLETE":
-        screen.line(f"The run then continues with {effects.next}.")
-    screen.line(f"Everything is saved under {effects.kept}. Your own changes and files stay.")
-
-
-def report_rollback(plan: RollbackPlan, *, screen: Screen) -> None:
-    """Show the result of a rollback and the next commands."""
-    screen.line(f"{plan.record.branch} is at {plan.record.target[:_SHORT]}.", style="bold")
-    if plan.effects.next and plan.effects.next != "COMPLETE":
-        screen.line(f"Continue with {plan.effects.next}: {screen.as_typed('cdd tdd resume')}")
-    screen.line(f"Undo the rollback: {screen.as_typed('cdd tdd rollback --undo')}")
 
 
 def show_repairs(repairs: Sequence[NoteDamaged], *, applied: NotesRepaired | None, screen: Screen) -> None:

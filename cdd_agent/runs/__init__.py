@@ -1,1 +1,1 @@
-"""History of orchestrated runs, read from handoff notes, and rollback to an earlier commit."""
+"""Runs, what they take their work from, and what they leave: state, history, forks, moves to points of the past."""

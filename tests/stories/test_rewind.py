@@ -32,8 +32,7 @@ def opened(project: Path, name: str, *arguments: str) -> Iterator[Window]:
     recording = project.parent / "talk.yaml"
     recording.write_text(TURNS)
     told = ("--replay", str(recording), *arguments)
-    environment = {"XDG_STATE_HOME": str(project.parent)}
-    window = Window(project.parent / name, project, arguments=told, environment=environment)
+    window = Window(project.parent / name, project, arguments=told)
     try:
         yield window
     finally:

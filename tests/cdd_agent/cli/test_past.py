@@ -176,12 +176,12 @@ def test_in_a_terminal_it_is_asked(answer: str, head: str, *, ran: Run, tmp_path
 
 @pytest.mark.slow
 def test_what_was_cut_off_is_gone_on_with_by_the_next_command(ran: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    from tests.cdd_agent.runs.test_rollback_going import forth, killed_before
+    from tests.cdd_agent.runs.test_back_kills import forth, killed_before
 
-    assert killed_before(5, lambda: forth(ran.root), root=ran.root)
+    assert killed_before("landing/removed-", lambda: forth(ran.root), root=ran.root)
     assert cdd(ran, "status") == 0
     told = capsys.readouterr().out
-    assert "Finishing an interrupted rollback" in told
+    assert "Finished what was interrupted: the rollback to" in told
     assert "1, GREEN: adds two numbers" in told
     assert ran.repository.read_head() == ran.commits["green 1"]
 
@@ -196,13 +196,3 @@ def test_notes_that_were_fetched_are_taken_in(ran: Run, capsys: pytest.CaptureFi
     ]
     assert cdd(ran, "repair-notes", "--merge", "refs/notes/none") == 2
     assert "This repository has no refs/notes/none" in capsys.readouterr().err
-
-
-def test_a_rollback_that_cdd_did_not_begin_is_told_by_the_command_that_others_name(
-    ran: Run, capsys: pytest.CaptureFixture[str]
-) -> None:
-    ran.repository.git("update-ref", "refs/worktree/cdd/rollback", "HEAD")
-    assert cdd(ran, "status") == 0
-    told = " ".join(capsys.readouterr().out.split())
-    assert "a rollback that your cdd did not begin" in told
-    assert "git update-ref -d refs/worktree/cdd/rollback" in told

@@ -318,8 +318,8 @@ def test_a_rollback_that_was_cut_off_is_in_progress_until_its_ref_is_gone(tmp_pa
     with pytest.raises(UsageError) as error:
         require_undisturbed(repository, ())
     assert (error.value.happened, error.value.hint) == (
-        "In this project a rollback by cdd is in progress.\nNothing was touched.",
-        "end it first: cdd tdd status, which completes it",
+        "In this project a rollback by an earlier version of cdd is in progress.\nNothing was touched.",
+        f"end it first: git update-ref -d {ROLLBACK}; before: git log {ROLLBACK}",
     )
     git(repository.root, "update-ref", "-d", ROLLBACK)
     assert repository.find_unfinished() is None

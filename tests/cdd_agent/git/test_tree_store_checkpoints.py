@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from cdd_agent.errors import UsageError
 from cdd_agent.git import tree_store as module
 from cdd_agent.git.repository import Repository
-from cdd_agent.git.tree_store import Checkpoints, Description
+from cdd_agent.git.tree_store import Checkpoint, Checkpoints, Description
+from cdd_agent.runs.back import Back
 from tests.cdd_agent.git.notes_written import copied
 from tests.fakes.cases import soak_after
 
@@ -30,10 +31,10 @@ def git(root: Path, *arguments: str) -> str:
 
 
 def observe(root: Path) -> dict[str, tuple[object, ...]]:
-    """Return path -> type, permissions and content of everything but git's folder."""
+    """Return path -> type, permissions and content of everything but git's and cdd's folders."""
     seen: dict[str, tuple[object, ...]] = {}
     for folder, folders, names in os.walk(root):
-        folders[:] = [name for name in folders if name != ".git"]
+        folders[:] = [name for name in folders if name not in (".git", ".cdd")]
         for name in (*folders, *names):
             path = Path(folder, name)
             mode = path.lstat().st_mode
@@ -53,6 +54,18 @@ def observe_git(root: Path) -> tuple[object, ...]:
     refs = git(root, "for-each-ref", "refs/heads", "refs/tags", "refs/stash")
     index = root / ".git" / "index"
     return index.read_bytes() if index.exists() else b"", (root / ".git" / "HEAD").read_text(), logs.read_bytes(), refs
+
+
+def restore(checkpoints: Checkpoints, target: Checkpoint) -> None:
+    """Restore as ``cdd checkpoint restore`` does."""
+    back = Back(checkpoints, emit=print)
+    back.go(back.plan_files(target))
+
+
+def undo(checkpoints: Checkpoints, *, is_redo: bool = False) -> None:
+    """Undo or redo as ``cdd checkpoint undo`` and ``redo`` do."""
+    back = Back(checkpoints, emit=print)
+    back.go(back.plan_return(is_redo=is_redo))
 
 
 def change(root: Path) -> None:
@@ -204,12 +217,12 @@ def test_a_restore_is_exact_and_so_is_its_undo(repository: Repository, prepare: 
     act(root)
     after, acted = observe(root), observe_git(root)
 
-    checkpoints.restore(checkpoints.plan(made))
+    restore(checkpoints, made)
     assert observe(root) == before
-    checkpoints.restore(checkpoints.plan_undo())
+    undo(checkpoints)
     assert observe(root) == after
     if prepare is prepare_crlf:
-        checkpoints.restore(checkpoints.plan_undo(is_redo=True))
+        undo(checkpoints, is_redo=True)
         assert observe(root) == before
     assert observe_git(root) == acted
     assert prepare is swap_folders or acted == untouched
@@ -271,9 +284,9 @@ def test_a_restore_brings_back_files_modes_and_folders(
     make(root, later)
     after, acted = observe(root), observe_git(root)
 
-    checkpoints.restore(checkpoints.plan(made))
+    restore(checkpoints, made)
     assert observe(root) == before
-    checkpoints.restore(checkpoints.plan_undo())
+    undo(checkpoints)
     assert observe(root) == after
     assert observe_git(root) == acted
     # The checkpoint holds the index too, for those who want to compare.
@@ -286,7 +299,7 @@ def test_a_folder_whose_last_file_was_deleted_is_restored_as_an_empty_one(reposi
     (folder / "b.txt").unlink()
     made = checkpoints.create()
     folder.rmdir()
-    checkpoints.restore(checkpoints.plan(made))
+    restore(checkpoints, made)
     assert list(folder.iterdir()) == []
 
 
@@ -315,7 +328,7 @@ def test_the_first_commit_is_not_needed_and_neither_is_git(tmp_path: Path) -> No
         (root / "a.txt").unlink()
         (root / "b.txt").write_text("b\n")
         (root / ".venv" / "x").write_text("y\n")
-        checkpoints.restore(checkpoints.plan(made))
+        restore(checkpoints, made)
         before[".venv/x"] = ("file", 0o644, b"y\n")
         assert observe(root) == before
         assert not (root / ".git" / "cdd" / "repository" / "shadow" / "main" / "refs" / "heads").exists()
@@ -335,7 +348,7 @@ def test_a_changed_gitignore_hands_over_no_ignored_file(repository: Repository) 
     checkpoints.create()  # which holds the files that nothing ignores now
     plan = checkpoints.plan(made)
     assert [(each.path, each.kind) for each in plan.changes] == [(".gitignore", "created"), ("new.txt", "deleted")]
-    checkpoints.restore(plan)
+    restore(checkpoints, made)
     assert {"build/out", "later.log", ".gitignore"} <= observe(root).keys()
     assert "new.txt" not in observe(root)
 
@@ -349,9 +362,9 @@ def test_an_ignored_file_in_the_place_of_a_saved_one_comes_back_with_the_undo(re
     checkpoints.create()
     (root / "data.csv").write_text("2\n")
     assert [each.path for each in checkpoints.plan(made).changes] == [".gitignore", "data.csv"]
-    checkpoints.restore(checkpoints.plan(made))
+    restore(checkpoints, made)
     assert (root / "data.csv").read_text() == "1\n"
-    checkpoints.restore(checkpoints.plan_undo())
+    undo(checkpoints)
     assert (root / "data.csv").read_text() == "2\n"
 
 
@@ -364,7 +377,7 @@ def test_an_ignored_folder_in_the_way_stops_the_restore_before_it_begins(reposit
     (root / "a.txt" / "x.log").write_text("mine\n")
     (root / ".gitignore").write_text("*.log\n")
     with pytest.raises(UsageError, match=r"a\.txt: it is a folder with x\.log"):
-        checkpoints.restore(checkpoints.plan(made))
+        restore(checkpoints, made)
     assert (root / "a.txt" / "x.log").read_text() == "mine\n"
 
 
@@ -387,7 +400,7 @@ def test_secrets_and_large_files_are_left_out_and_left_alone(
     assert made.about.skipped == {".env": "it holds secrets", "large.bin": "it is larger than 0 MiB", **special}
     (root / ".env").write_text("KEY=2\n")
     (root / "large.bin").write_bytes(b"small")
-    checkpoints.restore(checkpoints.plan(made))
+    restore(checkpoints, made)
     assert (root / ".env").read_text() == "KEY=2\n"
     assert (root / "run" / "pipe").is_fifo()
     assert (root / "large.bin").read_bytes() == b"small"
@@ -417,7 +430,7 @@ def test_a_project_in_a_folder_leaves_the_others_alone(repository: Repository) -
     made = checkpoints.create()
     (root / "a.txt").write_text("mine\n")
     (root / "sub" / "b.txt").write_text("changed\n")
-    checkpoints.restore(checkpoints.plan(made))
+    restore(checkpoints, made)
     assert ((root / "a.txt").read_text(), (root / "sub" / "b.txt").read_text()) == ("mine\n", "two\n")
 
 
@@ -427,7 +440,7 @@ def test_a_linked_work_tree_has_checkpoints_of_its_own(repository: Repository, t
     linked = Checkpoints.of_repository(Repository.find(tmp_path / "linked"), tmp_path / "linked")
     made = linked.create()
     (tmp_path / "linked" / "a.txt").write_text("changed\n")
-    linked.restore(linked.plan(made))
+    restore(linked, made)
     assert (tmp_path / "linked" / "a.txt").read_text() == "one\n"
     assert Checkpoints.of_repository(repository, repository.root).list_all() == ()
     assert [each.number for each in linked.list_all()] == [1, 2]
@@ -441,7 +454,7 @@ def test_git_shows_no_checkpoint_and_keeps_each(repository: Repository) -> None:
     before = git(repository.root, "log", "--all", "--oneline")
     git(repository.root, "gc", "-q", "--prune=now")
     (repository.root / "new.txt").unlink()
-    checkpoints.restore(checkpoints.plan(made))
+    restore(checkpoints, made)
     assert (repository.root / "new.txt").read_text() == "new\n"
     assert before.count("\n") == 1
 
@@ -514,7 +527,7 @@ def test_the_state_of_a_ticket_stays(repository: Repository) -> None:
     checkpoints = Checkpoints.of_repository(repository, repository.root)
     made = checkpoints.create()
     state.write_text("2")
-    checkpoints.restore(checkpoints.plan(made))
+    restore(checkpoints, made)
     assert state.read_text() == "2"
 
 

@@ -89,7 +89,7 @@ def test_nothing_changes_without_a_yes_or_without_anybody(project: Path, monkeyp
         "/checkpoint restore": "/checkpoint restore lacks words",
         "/checkpoint restore 9": "has no checkpoint '9'",
         "/checkpoint 7": "'7' cannot be the name",
-        "/checkpoint undo": "Nothing was restored",
+        "/checkpoint undo": "Nothing was undone, restored or rolled back here",
         "/checkpoint list": "before cleanup  1 file changed since: new.txt",
         "/checkpoint diff 1": "A new.txt  +1 -0",
         "/checkpoint prune": "Deleted 0 checkpoints.",
@@ -178,7 +178,7 @@ def test_a_rewind_takes_whole_steps_back(finished: Path, monkeypatch: pytest.Mon
     assert "Took back 1 step. To have them again: /redo" in shown
     assert repository.read_head() == base
     assert "pending" in prompt.says(f"/status {SLUG}")
-    assert "is back" in prompt.says("/redo")
+    assert "was undone. To redo it: /checkpoint redo" in prompt.says("/redo")
     assert repository.read_head() == landed
 
 

@@ -147,7 +147,6 @@ CASES: list[tuple[Event, str]] = [
             going=(),
             coming=(),
             files=(),
-            uncommitted=(),
             pushed=0,
             kept="refs/cdd/x",
             next="RED",

@@ -13,10 +13,8 @@ from cdd_agent.errors import CddError
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.notes import append_line
 from cdd_agent.git.repository import CommitId, Repository
-from cdd_agent.git.tree_store import TreeStore
-from cdd_agent.runs.records import RollbackRecord
-from cdd_agent.runs.rollback import Rollbacks
-from cdd_agent.tdd.locks import alone
+from cdd_agent.git.tree_store import Checkpoint, TreeStore
+from cdd_agent.runs.back import Back
 from cdd_agent.tdd.step import StepRefs, snapshot_ref
 from cdd_agent.work.handoff import (
     PHASE_OF,
@@ -72,9 +70,7 @@ class Run:
     def __init__(self, repository: Repository, root: Path) -> None:
         self.repository = repository
         self.events: list[object] = []
-        self.rollbacks = Rollbacks(
-            repository=repository, snapshots=TreeStore(repository), root=root, emit=self.events.append
-        )
+        self.snapshots = TreeStore(repository)
         self.root = root
         self.commits: dict[str, CommitId] = {}
         """``red 1`` -> its commit."""
@@ -86,6 +82,11 @@ class Run:
         )
         (find_records(root).folder / "runs" / SLUG).mkdir(parents=True, exist_ok=True)
         (find_records(root).folder / "runs" / SLUG / "request.md").write_text("A calculator.")
+
+    @property
+    def back(self) -> Back:
+        """The ways back, as a new process sees them."""
+        return Back.of_project(self.root, emit=self.events.append)
 
     @property
     def state_path(self) -> Path:
@@ -115,10 +116,8 @@ class Run:
             phase="plan",
         )
         ref = snapshot_ref(SLUG, step, name="start")
-        StepRefs(
-            ticket=SLUG, step=step, repository=self.repository, snapshots=self.rollbacks.snapshots
-        ).freeze_ignore_rules()
-        self.rollbacks.snapshots.take(ref, message="start")
+        StepRefs(ticket=SLUG, step=step, repository=self.repository, snapshots=self.snapshots).freeze_ignore_rules()
+        self.snapshots.take(ref, message="start")
         self.report(ref.rpartition("/")[2].replace("-start", "-baseline"))
         self.keep(replace(step, checkpoint=ref))
 
@@ -138,7 +137,7 @@ class Run:
         commit = commit_paths(self.repository, title, paths=files, allow_empty=not files)
         append_line(self.repository, commit, line=encode(said(phase, cycle, commit=commit, following=following)))
         checkpoint = snapshot_ref(SLUG, self.step, name=f"{PHASE_OF[phase]}-1")
-        self.rollbacks.snapshots.take(checkpoint, message="landed")
+        self.snapshots.take(checkpoint, message="landed")
         attempt = AttemptRecord(
             phase=PHASE_OF[phase],
             number=1,
@@ -227,23 +226,24 @@ def history(repository: Repository) -> tuple[str, ...]:
     )
 
 
-def back(run: Run, name: str) -> RollbackRecord:
-    """Roll back."""
-    with alone(run.rollbacks.repository):
-        return run.rollbacks.apply(run.rollbacks.plan(name))
+def back(run: Run, name: str) -> str:
+    """Roll back, and return the ref that keeps what went."""
+    plan = run.back.plan_commit(name)
+    run.back.go(plan)
+    assert plan.effects is not None
+    return plan.effects.kept
 
 
-def undo(run: Run) -> RollbackRecord:
-    """Undo the last rollback."""
-    with alone(run.rollbacks.repository):
-        return run.rollbacks.apply(run.rollbacks.plan_undo())
+def undo(run: Run) -> Checkpoint:
+    """Undo the last rollback, or the last undo, as ``cdd tdd rollback --undo`` does."""
+    return run.back.go(run.back.plan_return(is_redo=run.back.is_undone()))
 
 
 def refused(run: Run, name: str) -> CddError:
     """The error, after which everything is as it was."""
     before = work_tree(run.root), history(run.repository), run.repository.git("for-each-ref")
-    with pytest.raises(CddError) as caught, alone(run.rollbacks.repository):
-        run.rollbacks.plan(name)
+    with pytest.raises(CddError) as caught:
+        run.back.plan_commit(name)
     assert (work_tree(run.root), history(run.repository), run.repository.git("for-each-ref")) == before
     return caught.value
 

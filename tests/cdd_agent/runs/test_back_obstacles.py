@@ -17,7 +17,7 @@ def test_uncommitted_untracked_and_ignored_files_stay_bit_for_bit(run: Run) -> N
     after = work_tree(run.root)
     assert {name: after[name] for name in mine} == mine
     assert run.repository.git("ls-files", ("--stage",), "staged.txt") == staged
-    assert {name for name in after if not name.startswith(".git/")} == {*mine, ".gitignore", "test-list.md"}
+    assert {name for name in after if not name.startswith((".git/", ".cdd/"))} == {*mine, ".gitignore", "test-list.md"}
 
 
 IN_THE_WAY: dict[str, Callable[[Run], str]] = {}
@@ -102,7 +102,7 @@ def an_ignored_file_in_a_folder_where_a_file_comes_back(run: Run) -> str:
     gone_since(run, "calc.py")
     (run.root / "calc.py").mkdir()
     (run.root / "calc.py" / "mine.log").write_text("mine\n")
-    return "calc.py/mine.log"
+    return "calc.py: it is a folder with mine.log"
 
 
 @soak_after(2, "kind", IN_THE_WAY)
@@ -110,7 +110,7 @@ def test_what_is_in_the_way_is_listed_and_nothing_is_touched(kind: str, run: Run
     path = IN_THE_WAY[kind](run)
     error = refused(run, run.commits["green 1"])
     assert isinstance(error, UsageError)
-    assert f"\n  {path}\n" in error.happened
+    assert path in error.happened
     assert error.happened.endswith("Nothing was touched.")
 
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from cdd_agent.errors import UsageError
-from cdd_agent.events import RolledBack
 from cdd_agent.git.commits import commit_aside, commit_paths
 from cdd_agent.git.notes import survey_notes
 from cdd_agent.git.run_tree import RunTrees
 from cdd_agent.git.tree_store import TreeStore
+from cdd_agent.runs.feature import find_latest
 from cdd_agent.runs.history import read_reachable_notes
 from cdd_agent.storage import private_folder
 from cdd_agent.tdd.locks import alone
@@ -19,12 +19,12 @@ from cdd_agent.tdd.step import StepRefs, landed_head, snapshot_ref
 from cdd_agent.work.records import find_records
 from cdd_agent.work.state import Status, StepExecution, StepKey, pending_steps
 from cdd_agent.work.state_file import lines_path, load_state, save_state
-from tests.cdd_agent.runs.made_runs import RECORDS, SLUG, Run, back, history, own_files, refused, undo, work_tree
+from tests.cdd_agent.runs.made_runs import SLUG, Run, back, history, own_files, refused, undo, work_tree
 from tests.fakes.cases import soak_after
 
 
 def checkpoints_of(run: Run, step: StepExecution) -> StepRefs:
-    return StepRefs(ticket=SLUG, step=step, repository=run.repository, snapshots=run.rollbacks.snapshots)
+    return StepRefs(ticket=SLUG, step=step, repository=run.repository, snapshots=run.snapshots)
 
 
 def read_state(run: Run) -> object:
@@ -59,26 +59,24 @@ def test_the_commit_may_be_named_in_any_way(spell: Callable[[str], str], run: Ru
 def test_every_name_of_a_commit_leads_to_it(run: Run) -> None:
     target = run.commits["refactor 1"]
     run.repository.git("tag", "there", target)
-    plans = [run.rollbacks.plan(name) for name in (target, target[:9], "HEAD~4", "there")]
-    assert [len(plan.effects.going) for plan in plans] == [4] * 4
-    assert len({plan.effects.going for plan in plans}) == 1
+    plans = [run.back.plan_commit(name) for name in (target, target[:9], "HEAD~4", "there")]
+    found = [plan.effects for plan in plans if plan.effects is not None]
+    assert [len(effects.going) for effects in found] == [4] * 4
+    assert len({effects.going for effects in found}) == 1
 
 
 def test_what_went_stays_reachable_and_keeps_its_notes(run: Run) -> None:
     notes = run.repository.git("notes", ("--ref=tdd-handoffs",), "list")
-    record = back(run, run.commits["red 1"])
+    kept = back(run, run.commits["red 1"])
     run.repository.git("reflog", "expire", ("--expire=now", "--all"))
     run.repository.git("gc", ("--quiet", "--prune=now"))
-    assert run.repository.git("rev-parse", f"{record.ref}^1").strip() == run.commits["refactor 2"]
+    assert run.repository.git("rev-parse", kept).strip() == run.commits["refactor 2"]
     assert run.repository.git("notes", ("--ref=tdd-handoffs",), "list") == notes
     assert survey_notes(run.repository).damages == ()
     assert [entry.commit for entry in read_reachable_notes(run.repository).entries] == [
         run.commits["red 1"],
         run.commits["plan 1"],
     ]
-    (told,) = run.events
-    assert isinstance(told, RolledBack)
-    assert (told.checkpoint, told.kept) == (run.commits["red 1"], record.ref)
 
 
 # Where one cannot go.
@@ -131,12 +129,9 @@ def test_on_no_branch_and_in_the_middle_of_a_merge_nothing_goes_back(run: Run) -
 
 
 def test_while_somebody_works_in_the_repository_nothing_goes_back(run: Run) -> None:
-    with (
-        alone(run.rollbacks.repository),
-        pytest.raises(UsageError, match="already in progress"),
-        alone(run.rollbacks.repository),
-    ):
-        pass
+    with alone(run.repository), pytest.raises(UsageError, match="already in progress"):
+        back(run, "HEAD~1")
+    assert run.repository.read_head() == run.commits["refactor 2"]
 
 
 # The run's own state.
@@ -161,8 +156,9 @@ def test_a_run_with_more_steps_than_one_file_holds_goes_back_too(run: Run) -> No
     back(run, run.commits["refactor 1"])
     state = load_state(run.state_path)
     assert state is not None
-    assert list(state.step_executions) == [1]
-    assert not lines_path(run.state_path).exists()
+    assert list(state.step_executions) == [1, *later]
+    undo(run)
+    assert read_state(run) == run.state
 
 
 @soak_after(1, ("name", "landed"), [("plan 2", ["plan"]), ("red 2", ["plan", "red"]), ("green 1", None)])
@@ -185,7 +181,7 @@ def test_in_the_middle_of_a_cycle_it_goes_on_with_the_next_phase(name: str, land
 
 
 @pytest.mark.slow
-def test_a_run_that_began_later_is_put_aside_and_comes_back_with_undo(run: Run) -> None:
+def test_the_run_of_the_commit_is_the_one_that_continues(run: Run) -> None:
     later = find_records(run.root).folder / "runs" / "tdd-later"
     later.mkdir()
     (later / "request.md").write_text("More.")
@@ -197,61 +193,33 @@ def test_a_run_that_began_later_is_put_aside_and_comes_back_with_undo(run: Run) 
     (earlier / "request.md").write_text("Less.")
     kept = work_tree(later)
     back(run, run.commits["refactor 1"])
-    assert not later.exists()
-    assert (earlier / "request.md").exists()
-    requests = run.rollbacks.runs.glob("*/request.md")
-    assert max(requests, key=lambda path: path.stat().st_mtime_ns).parent.name == SLUG
-    undo(run)
+    found = find_latest(run.root)
+    assert found is not None
+    assert found.slug == SLUG
     assert work_tree(later) == kept
 
 
 @soak_after(0, "content", [None, b"{", b'{"schema": 99}'])
-def test_without_a_state_that_knows_the_cycle_only_the_request_is_left(content: bytes | None, run: Run) -> None:
+def test_a_state_that_cannot_be_read_stays_as_it_is(content: bytes | None, run: Run) -> None:
     run.state_path.unlink()
     if content is not None:
         run.state_path.write_bytes(content)
     back(run, run.commits["red 2"])
-    assert [path.name for path in run.state_path.parent.iterdir()] == ["request.md"]
     assert run.repository.read_head() == run.commits["red 2"]
     undo(run)
     assert (run.state_path.read_bytes() if content is not None else None) == content
-
-
-@pytest.mark.slow
-def test_what_an_interrupted_phase_left_goes_too_and_the_users_own_stays(begun: Run) -> None:
-    run = begun
-    run.cycle(1)
-    (run.root / "README.md").write_text("mine before the cycle\n")
-    run.cycle(2, until="RED")
-    (run.root / "calc.py").write_text("half\n")
-    (run.root / "draft.py").write_text("half\n")
-    ref = snapshot_ref(SLUG, run.step, name="green-1")
-    run.rollbacks.snapshots.take(ref, message="attempt")
-    step = run.step
-    attempt = replace(step.attempts[-1], phase="green", verdict="closed", checkpoint=ref)
-    run.keep(replace(step, attempts=(*step.attempts, attempt), phase="green"))
-    (run.root / "mine.txt").write_text("since\n")
-    before = work_tree(run.root), history(run.repository)
-    back(run, run.commits["refactor 1"])
-    assert run.repository.list_uncommitted() == ("README.md", "mine.txt")
-    assert (run.root / "README.md").read_text() == "mine before the cycle\n"
-    assert (run.root / "calc.py").read_text() == "# code up to 1\n"
-    assert not (run.root / "draft.py").exists()
-    undo(run)
-    assert (work_tree(run.root), history(run.repository)) == before
-    undo(run)
-    assert run.repository.list_uncommitted() == ("README.md", "mine.txt")
-    assert not (run.root / "draft.py").exists()
+    assert len(run.events) == (0 if content is None else 2)
 
 
 def test_what_no_attempt_has_saved_counts_as_the_users_and_stays(begun: Run) -> None:
     run = begun
     run.cycle(1, until="RED")
     (run.root / "calc.py").write_text("half\n")
-    record = back(run, run.commits["plan 1"])
+    back(run, run.commits["plan 1"])
     assert run.repository.list_uncommitted() == ("calc.py",)
     assert (run.root / "calc.py").read_text() == "half\n"
-    assert run.repository.git("show", f"{record.snapshot}:calc.py") == "half\n"
+    point = run.back.checkpoints.list_all()[-1]
+    assert run.repository.git("show", f"{point.files}:calc.py") == "half\n"
 
 
 @soak_after(0, "carries", [False, True])
@@ -284,13 +252,13 @@ def test_what_an_interrupted_phase_left_in_a_run_tree_concerns_no_file_of_the_us
 
 def test_undo_brings_everything_back_and_can_be_undone(run: Run) -> None:
     own_files(run)
-    before, state = work_tree(run.root), read_state(run)
+    before, state = files_of(run), read_state(run)
     refs = run.repository.git("for-each-ref", "refs/cdd/checkpoints", "refs/notes", "refs/heads")
     past = history(run.repository)
     back(run, run.commits["red 1"])
-    gone, gone_past, gone_state = work_tree(run.root), history(run.repository), read_state(run)
+    gone, gone_past, gone_state = files_of(run), history(run.repository), read_state(run)
     undo(run)
-    assert work_tree(run.root) == {**gone_reports(gone, before), **before}
+    assert files_of(run) == before
     assert history(run.repository) == past
     assert read_state(run) == state
     kept = run.repository.git("for-each-ref", "refs/cdd/checkpoints", "refs/notes", "refs/heads")
@@ -298,16 +266,12 @@ def test_undo_brings_everything_back_and_can_be_undone(run: Run) -> None:
     undo(run)
     assert history(run.repository) == gone_past
     assert read_state(run) == gone_state
-    assert {k: v for k, v in work_tree(run.root).items() if not k.startswith(".git/")} == {
-        k: v for k, v in gone.items() if not k.startswith(".git/")
-    }
+    assert files_of(run) == gone
 
 
-def gone_reports(
-    after: dict[str, tuple[int, bytes | str]], before: dict[str, tuple[int, bytes | str]]
-) -> dict[str, tuple[int, bytes | str]]:
-    """Reports that the rollback wrote beside those that were there."""
-    return {name: held for name, held in after.items() if name.startswith(f"{RECORDS}reports/") and name not in before}
+def files_of(run: Run) -> dict[str, tuple[int, bytes | str]]:
+    """The files of the user, with their permissions."""
+    return {name: about for name, about in work_tree(run.root).items() if not name.startswith((".git/", ".cdd/"))}
 
 
 @pytest.mark.slow
@@ -315,10 +279,10 @@ def test_commits_made_after_a_rollback_go_with_its_undoing_and_are_kept(run: Run
     back(run, run.commits["refactor 1"])
     (run.root / "other.txt").write_text("x")
     other = commit_paths(run.repository, "docs: since", paths=["other.txt"])
-    record = undo(run)
+    undo(run)
     assert run.repository.read_head() == run.commits["refactor 2"]
     assert not (run.root / "other.txt").exists()
-    assert run.repository.git("rev-parse", f"{record.ref}^1").strip() == other
+    assert run.repository.git("rev-parse", f"refs/cdd/undone/{other[:12]}").strip() == other
     undo(run)
     assert run.repository.read_head() == other
     assert (run.root / "other.txt").read_text() == "x"
@@ -327,23 +291,34 @@ def test_commits_made_after_a_rollback_go_with_its_undoing_and_are_kept(run: Run
 def test_undo_minds_what_was_changed_since(run: Run) -> None:
     back(run, run.commits["refactor 1"])
     (run.root / "calc.py").write_text("mine\n")
-    with pytest.raises(UsageError, match=r"  calc\.py\n"), alone(run.rollbacks.repository):
-        run.rollbacks.plan_undo()
+    with pytest.raises(UsageError, match=r"  calc\.py\n"):
+        undo(run)
 
 
 def test_where_nothing_was_rolled_back_nothing_is_undone(run: Run) -> None:
-    with pytest.raises(UsageError, match="Nothing was rolled back"):
-        run.rollbacks.plan_undo()
+    with pytest.raises(UsageError, match="Nothing was undone, restored or rolled back here"):
+        undo(run)
+
+
+def test_a_move_that_only_refs_name_is_neither_finished_nor_undone(run: Run) -> None:
+    head = run.commits["refactor 2"]
+    for ref in (f"undone/{run.commits['plan 1'][:12]}", f"abandoned/{SLUG}/rollback-1", f"checkpoints/{SLUG}/9"):
+        run.repository.git("update-ref", f"refs/cdd/{ref}", run.commits["plan 1"])
+    run.back.finish()
+    with pytest.raises(UsageError, match="Nothing was undone") as caught:
+        undo(run)
+    assert f"git log refs/cdd/abandoned/{SLUG}/rollback-1^" in caught.value.hint
+    assert run.repository.read_head() == head
 
 
 @pytest.mark.slow
 def test_undo_on_another_branch_names_the_right_one(run: Run) -> None:
-    record = back(run, run.commits["refactor 1"])
+    kept = back(run, run.commits["refactor 1"])
     run.repository.git("switch", ("--quiet", "--create"), "other")
     with pytest.raises(UsageError, match="made on the branch main") as caught:
-        run.rollbacks.plan_undo()
+        undo(run)
     assert "git switch main" in caught.value.hint
-    assert record.ref in caught.value.hint
+    assert f"git log {kept.rpartition('/')[2][:10]}" in caught.value.hint
 
 
 # The look before.
@@ -351,15 +326,16 @@ def test_undo_on_another_branch_names_the_right_one(run: Run) -> None:
 
 def test_the_look_tells_commits_files_and_what_comes_next(run: Run) -> None:
     run.repository.git("update-ref", "refs/remotes/origin/main", run.commits["plan 2"])
-    plan = run.rollbacks.plan(run.commits["refactor 1"])
-    assert [each.commit for each in plan.effects.going] == [
+    effects = run.back.plan_commit(run.commits["refactor 1"]).effects
+    assert effects is not None
+    assert [each.commit for each in effects.going] == [
         run.commits[f"{p} 2"] for p in ("refactor", "green", "red", "plan")
     ]
-    assert plan.effects.going[-1].subject == "plan: subtracts"
-    assert {(change.path, change.kind) for change in plan.effects.files} == {
+    assert effects.going[-1].subject == "plan: subtracts"
+    assert {(change.path, change.kind) for change in effects.files} == {
         ("calc.py", "modified"),
         ("test-list.md", "modified"),
         ("test_calc.py", "modified"),
         ("tests/data2.txt", "deleted"),
     }
-    assert (plan.effects.pushed, plan.effects.next, plan.effects.coming) == (1, "PLAN", ())
+    assert (effects.pushed, effects.next, effects.coming) == (1, "PLAN", ())
