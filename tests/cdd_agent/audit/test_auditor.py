@@ -280,7 +280,7 @@ def test_a_broken_ref_is_never_taken_for_no_notes(history: History) -> None:
 
 @pytest.mark.slow
 def test_a_note_of_a_later_version_is_not_judged_by_this_one(history: History) -> None:
-    history.forge("feat", put(v=2))
+    history.forge("feat", put(v=3))
     with pytest.raises(NotesDamaged, match="A later version") as caught:
         history.audit()
     assert "upgrade" in caught.value.hint

@@ -228,7 +228,7 @@ def test_a_report_that_is_lost_proves_nothing_of_a_test_that_passes_at_once(proj
 
     with pytest.raises(SystemExit):
         Cycle(item(), project.start(), context=made, save=save).run()
-    (project.folder / str(kept[-1].execution(1).attempts[-1].report)).unlink()
+    (made.records.folder / str(kept[-1].execution(1).attempts[-1].report)).unlink()
     assert run(project, item(), context=made, state=kept[-1]).how == "dropped"
     assert (project.log, project.status) == (["code"], "")
 
