@@ -115,7 +115,7 @@ def new(invocation: Invocation, *, slug: str, title: str, kind: str) -> None:
 
 
 @click.command(short_help="Show all tickets, or the progress of one.")
-@name_ticket(required=False)
+@name_ticket(required=False, or_run=True)
 @headless
 def status(invocation: Invocation, slug: str | None) -> None:
     """Show all tickets of the project, or the progress of the ticket or run SLUG."""
@@ -155,7 +155,7 @@ def _show_current_fork(root: Path, slug: str, *, screen: "Screen") -> None:
 
 
 @click.command(short_help="See what completed steps changed, and approve them.")
-@name_ticket()
+@name_ticket(or_run=True)
 @click.option("--approve", type=int, multiple=True, metavar="N", help="Approve step N; can be repeated.")
 @click.option("--examples", type=int, multiple=True, metavar="N", help="Add step N's further examples to the tests.")
 @click.option("--full", is_flag=True, help="Show every diff, however long.")
@@ -402,7 +402,7 @@ def go_back(back: "Back", plan: "MovePlan", *, invocation: Invocation, dry_run: 
 
 
 @click.command(short_help="Tell what happened in a ticket, as text or as a page of HTML.")
-@name_ticket()
+@name_ticket(or_run=True)
 @click.option("--html", "page", type=click.Path(path_type=Path, dir_okay=False), help="Write a page of HTML to FILE.")
 @headless
 def report(invocation: Invocation, slug: str, *, page: Path | None) -> None:

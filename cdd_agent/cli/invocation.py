@@ -251,22 +251,25 @@ def refuse_in_place(command: _Command) -> _Command:
     return click.option("--in-place", is_flag=True, hidden=True, expose_value=False, callback=refuse)(command)
 
 
-def name_ticket(*, required: bool = True) -> Callable[[_Command], _Command]:
-    """Add the argument SLUG, which a shell can complete."""
+def name_ticket(*, required: bool = True, or_run: bool = False) -> Callable[[_Command], _Command]:
+    """Add the argument SLUG, which a shell can complete. ``or_run``: runs without a ticket count too."""
     return click.argument(
-        "slug", required=required, shell_complete=lambda context, _, start: _list_slugs(context, start)
+        "slug", required=required, shell_complete=lambda context, _, start: _list_slugs(context, start, or_run=or_run)
     )
 
 
-def _list_slugs(context: click.Context, start: str) -> list[str]:
+def _list_slugs(context: click.Context, start: str, *, or_run: bool) -> list[str]:
     from cdd_agent.config.options import Options
     from cdd_agent.errors import CddError
     from cdd_agent.runs.places import list_runs
     from cdd_agent.testrun.root import find_root
+    from cdd_agent.tickets.ticket import list_tickets
 
     try:
         root = find_root(Options(project=context.find_root().params.get("project")))
-        return [ticket.slug for ticket in list_runs(root) if ticket.slug.startswith(start)]
+        return [
+            ticket.slug for ticket in (list_runs if or_run else list_tickets)(root) if ticket.slug.startswith(start)
+        ]
     except (CddError, OSError):  # a message would end up in the line that the user types
         return []
 

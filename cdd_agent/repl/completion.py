@@ -32,6 +32,7 @@ from cdd_agent.repl.commands import (
     match_executor_word,
 )
 from cdd_agent.repl.terminal import PromptStatus
+from cdd_agent.runs.places import find_run
 from cdd_agent.tickets.ticket import list_tickets
 from cdd_agent.untrusted.text import clean
 
@@ -111,10 +112,9 @@ def find_candidates(root: Path) -> Candidates:
             yield ticket.slug, title
 
     def list_steps(slug: str) -> Iterator[Described]:
-        from cdd_agent.tickets.ticket import find
         from cdd_agent.work.state_file import load_state
 
-        state = load_state(find(root, slug).state_path)
+        state = load_state(find_run(root, slug).state_path)
         for number, step in state.step_executions.items() if state else ():
             yield str(number), f"{step.title} ({step.status.replace('_', ' ')})"
 

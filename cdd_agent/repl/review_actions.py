@@ -17,8 +17,8 @@ from cdd_agent.repl.question import confirm
 from cdd_agent.repl.render import show_file_name, show_files
 from cdd_agent.repl.screen import Screen
 from cdd_agent.review import WHOLE, Anchors, Comment, Comments, LeftFork, Place, describe_size, parse_place
+from cdd_agent.runs.places import list_runs
 from cdd_agent.runs.review import Evidence, LandedCommit, Review, StepToReview, TicketEnd, load_commit
-from cdd_agent.tickets.ticket import list_tickets
 from cdd_agent.untrusted.text import clean, format_line
 from cdd_agent.work.state_file import load_state
 from cdd_agent.work.wording import explain
@@ -350,7 +350,7 @@ def find_commit(name: str, project: "Composition") -> StepToReview | None:
 
     Raises ``UsageError`` for another word that does not name a commit.
     """
-    if name in (ticket.slug for ticket in list_tickets(project.root)):
+    if name in (run.slug for run in list_runs(project.root)):
         return None
     try:
         resolve_revision(project.repository, name)

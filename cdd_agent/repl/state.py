@@ -19,10 +19,11 @@ from cdd_agent.repl import dialogs
 from cdd_agent.repl.render import format_cost
 from cdd_agent.repl.screen import Screen
 from cdd_agent.repl.terminal import KEYBOARD, PromptStatus
+from cdd_agent.runs.places import find_run
 from cdd_agent.runs.plan_steps import PlanSteps
 from cdd_agent.runs.review import Review
 from cdd_agent.runs.run import Run
-from cdd_agent.tickets.ticket import Ticket, find, list_tickets
+from cdd_agent.tickets.ticket import Ticket, list_tickets
 from cdd_agent.work.state import Usage
 
 if TYPE_CHECKING:
@@ -173,14 +174,14 @@ class SessionState:
                 return progress.fill(PromptStatus(ticket=self.slug), tokens=tokens)
 
     def find_ticket(self, argument: str) -> Ticket:
-        """Return the ticket that a command names, else the current one, else the only one of the project."""
+        """Return the ticket or run that a command names, else the current one, else the only ticket of the project."""
         tickets = list_tickets(self.project.root)
         slug = argument or self.slug or (tickets[0].slug if len(tickets) == 1 else "")
         if not slug:
             known = ", ".join(ticket.slug for ticket in tickets)
             hint = f"name one of: {known}" if known else "say what you want, in your words, or create one: /new SLUG"
             raise UsageError("No ticket is selected.", hint=hint)
-        return find(self.project.root, slug)
+        return find_run(self.project.root, slug)
 
     def find_agent(self, name: str, *, slug: str) -> Socrates | Planner | None:
         """Return the agent of this name that already talks about this ticket, if any."""

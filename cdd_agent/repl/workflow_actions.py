@@ -26,7 +26,7 @@ from cdd_agent.review import diff_commits
 from cdd_agent.runs.artifact import GreenArtifact
 from cdd_agent.runs.back import Back
 from cdd_agent.runs.history import find_status, list_handoffs, read_reachable_notes
-from cdd_agent.tickets.ticket import find
+from cdd_agent.runs.places import find_run
 from cdd_agent.untrusted.text import clean
 from cdd_agent.work.records import find_records
 from cdd_agent.work.state_file import load_state
@@ -77,7 +77,7 @@ def show_diff(session: "SessionState", argument: str) -> None:
         _show_step(session, int(argument))
         return
     slug = argument or session.slug or session.find_ticket("").slug
-    state = load_state(find(session.project.root, slug).state_path) if not argument else None
+    state = load_state(find_run(session.project.root, slug).state_path) if not argument else None
     landed = [number for number, step in state.step_executions.items() if step.commits] if state is not None else []
     # The end of a review removes the run tree, and what landed can still be shown.
     if not landed or session.project.find_run_tree(slug) is not None:

@@ -241,7 +241,7 @@ class FailingTests:
         return (*tests, *find_related_code(tests, workspace=context.workspace, is_test=is_test))
 
     def list_changes(self, context: Context) -> tuple[str, ...]:
-        """Return the user's uncommitted files that are no tests: GREEN takes tests along, and does not commit them."""
+        """Return the user's uncommitted files besides tests: GREEN takes tests along, and does not commit them."""
         layout = find_layout(context.workplace.tree, context.suite)
         tests = {context.to_repository_path(file) for file in self.wanted.files}
         changed = commits.list_own_uncommitted(context.repository, project=context.project)

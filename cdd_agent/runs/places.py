@@ -13,7 +13,7 @@ _EARLIER = ("tdd", "green")
 
 
 def locate_run(project: Path, slug: str) -> Ticket:
-    """Return the folder of a run that is no ticket's, whether it exists or not."""
+    """Return the folder of a run without a ticket; it need not exist."""
     folder = find_records(project).folder
     earlier = (folder / name / slug for name in _EARLIER)
     found = next((path for path in earlier if path.is_dir()), folder / _RUNS / slug)
@@ -21,7 +21,7 @@ def locate_run(project: Path, slug: str) -> Ticket:
 
 
 def list_other_runs(project: Path) -> tuple[Ticket, ...]:
-    """Return the runs that are no ticket's, sorted by slug."""
+    """Return the runs without a ticket, sorted by slug."""
     folder = find_records(project).folder
     found = (path for name in (_RUNS, *_EARLIER) for path in (folder / name).glob("*") if path.is_dir())
     return tuple(

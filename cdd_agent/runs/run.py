@@ -47,11 +47,11 @@ class Source(Protocol):
 
     @property
     def title(self) -> str:
-        """What the run is for, in one line."""
+        """The purpose of the run, in one line."""
 
     @property
     def commands(self) -> ResumeCommands:
-        """What a person types to continue."""
+        """The commands that continue the run."""
 
     @property
     def is_open_ended(self) -> bool:
@@ -63,7 +63,7 @@ class Source(Protocol):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What the user should know before the run continues."""
+        """Notices to the user before the run continues."""
 
     def adapt_policy(self, policy: Policy) -> Policy:
         """Return ``policy`` with the rules of this workflow."""
@@ -439,7 +439,7 @@ class Run(Generic[SourceT_co]):
         if self._ahead is not None:
             self._ahead.discard(number, is_landed=is_landed)
 
-    # What the user does between steps
+    # The user's acts between steps
 
     def list_blocking_steps(self, number: int) -> tuple[int, ...]:
         """Return the dependencies of a step that are not completed."""

@@ -230,11 +230,11 @@ class Beyond:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """What a run takes its work from, for those who read its state without knowing the workflow."""
+    """Where a run takes its work from, for those who read its state without knowing the workflow."""
 
     workflow: str
     title: str
-    """What the run is for, in one line."""
+    """The purpose of the run, in one line."""
     resume: str
     """The command that continues it."""
 
