@@ -9,6 +9,7 @@ from cdd_agent.compose import Composition
 from cdd_agent.config.options import Options
 from cdd_agent.events import RunFinished, StepFinished, StepStarted
 from cdd_agent.repl.render import show_ticket, summarize_ticket
+from cdd_agent.runs.back import Back
 from cdd_agent.runs.places import find_run, locate_run
 from cdd_agent.runs.plan_steps import make_brief
 from cdd_agent.runs.run import Run, Source
@@ -195,3 +196,23 @@ def test_a_fork_begins_before_a_step_and_has_its_own_run(toy: Toy) -> None:
     assert state.execution(2).guidance == "in capitals"
     assert (project / "a.md").exists()
     assert not (project / "b.md").exists()
+
+
+def test_undo_and_redo_move_branch_files_and_state(toy: Toy) -> None:
+    project, before = toy.project, toy.state
+    back = Back.of_project(project.folder, emit=project.seen.append)
+    back.go(back.plan_step())
+    assert (project.log, project.status) == (["docs: Write a"], "")
+    assert not (project.folder / "b.md").exists()
+    assert [str(step.status) for step in toy.state.step_executions.values()] == ["completed", "pending"]
+    back.go(back.plan_return())
+    assert (project.log, project.status) == (["docs: Write a", "docs: Write b"], "")
+    assert toy.state == before
+
+
+def test_a_step_that_was_undone_is_carried_out_again(toy: Toy) -> None:
+    back = Back.of_project(toy.project.folder, emit=toy.project.seen.append)
+    back.go(back.plan_step())
+    toy.make_run(writes("c.md", "# c\n")).run()
+    assert toy.state.status == Status.COMPLETED
+    assert (toy.project.folder / "c.md").exists()
