@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
@@ -98,25 +98,18 @@ class FailingTests:
         """Read nothing yet. ``anew``: undo an interrupted run first."""
         self.wanted = wanted
         self.ticket = ticket
+        self.title = ", ".join(wanted.targets)
         self.commands = wanted.commands
-        self.depends: dict[int, tuple[int, ...]] = {}
+        self.remarks: tuple[str, ...] = ()
+        if not settings.full_suite_on_completion:
+            files = ", ".join(wanted.files)
+            self.remarks = (f"full_suite_on_completion is false: the gate runs only the tests of {files}.",)
+        self.depends: Mapping[int, tuple[int, ...]] = {}
         self.request: GreenRequest | None = None
         """The request of the run, once it is open."""
         self._settings = settings
         self._anew = anew
         self._extra_files: tuple[str, ...] = ()
-
-    @property
-    def title(self) -> str:
-        """The subject of the commit to come."""
-        return self.request.title if self.request is not None else ", ".join(self.wanted.targets)
-
-    @property
-    def remarks(self) -> tuple[str, ...]:
-        """The limits of the gate."""
-        if self._settings.full_suite_on_completion:
-            return ()
-        return (f"full_suite_on_completion is false: the gate runs only the tests of {', '.join(self.wanted.files)}.",)
 
     def adapt_policy(self, policy: Policy) -> Policy:
         """Return ``policy`` with the rules of this workflow and its settings."""
@@ -160,6 +153,7 @@ class FailingTests:
         if not is_interrupted or self._anew or recovery is None or not recovery.is_underway():
             known = self._begin(run, known)
         assert self.request is not None
+        self.title = self.request.title
         self._extra_files = self._list_extra_files(self.request, context=context)
         return known
 

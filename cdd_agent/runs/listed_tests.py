@@ -139,7 +139,7 @@ class ListedTests:
         self.feature = feature
         self.ticket = feature.ticket
         self.title = format_line(feature.text.partition("\n")[0])[:200]
-        self.depends: dict[int, tuple[int, ...]] = {}
+        self.depends: Mapping[int, tuple[int, ...]] = {}
         self._repository = repository
         self._project = project
 

@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -106,10 +106,6 @@ class TicketFiles:
         own, ignore = tuple(f"{folder}/" for folder in self.list_folders()), self._ignore_file
         changed = commits.list_own_uncommitted(self.repository)
         return tuple(path for path in changed if not path.startswith(own) and path != ignore)
-
-    def require_clean(self, *, allow_dirty: bool) -> None:
-        """Raise ``UsageError`` for a merge in progress, and for the user's changes unless they are allowed."""
-        commits.require_undisturbed(self.repository, () if allow_dirty else self.list_user_changes())
 
     def commit_documents(self, documents: Documents, *, emit: Emit) -> None:
         """Commit spec and plan if they differ from HEAD; the state file is never committed."""
@@ -256,24 +252,16 @@ class PlanSteps:
         """Read nothing yet. ``refactor``: feature steps end with REFACTOR."""
         self.ticket = ticket
         self.files = TicketFiles(repository=repository, ticket=ticket)
-        self.depends: dict[int, tuple[int, ...]] = {}
+        self.title = ""
+        resume = f"cdd exec {ticket.slug}"
+        self.commands = ResumeCommands(resume=resume, restart=f"{resume} --retry {{step}}", unit="step")
+        self.depends: Mapping[int, tuple[int, ...]] = {}
         self.changed: tuple[str, ...] = ()
         """A sentence for each document that changed after the last step."""
         self.remarks: tuple[str, ...] = ()
         self.is_new = True
         """Whether no state was saved."""
         self._refactor = refactor
-
-    @property
-    def title(self) -> str:
-        """The title of the ticket."""
-        return self.documents.spec.title
-
-    @property
-    def commands(self) -> ResumeCommands:
-        """The commands that continue the plan."""
-        resume = f"cdd exec {self.ticket.slug}"
-        return ResumeCommands(resume=resume, restart=f"{resume} --retry {{step}}", unit="step")
 
     def adapt_policy(self, policy: Policy) -> Policy:
         """Return ``policy``, which is that of this workflow."""
@@ -282,6 +270,7 @@ class PlanSteps:
     def read(self, *, now: str) -> RunState:
         """Read spec, plan and state, or raise ``DocumentError``; adapt the state to the plan."""
         self.documents = Documents.read(self.ticket)
+        self.title = self.documents.spec.title
         self.depends = {step.number: step.depends_on for step in self.documents.plan.steps}
         keys = tuple(step_key(step) for step in self.documents.plan.steps)
         known = load_state(self.ticket.state_path)

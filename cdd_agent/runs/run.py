@@ -37,33 +37,20 @@ _DEPENDENCY_SKIPPED = "it depends on a step that was skipped"
 class Source(Protocol):
     """Where a run takes its work items from. Several items in a row can belong to one step of the state."""
 
-    @property
-    def workflow(self) -> str:
-        """The name of the workflow, as in ``RunStarted``."""
-
-    @property
-    def ticket(self) -> Ticket:
-        """The folder of the run, with its state."""
-
-    @property
-    def title(self) -> str:
-        """The purpose of the run, in one line."""
-
-    @property
-    def commands(self) -> ResumeCommands:
-        """The commands that continue the run."""
-
-    @property
-    def is_open_ended(self) -> bool:
-        """Whether more items can follow those in the state, so that only ``accept`` completes the run."""
-
-    @property
-    def depends(self) -> Mapping[int, tuple[int, ...]]:
-        """Number of a step -> the steps that must be completed before it; empty if they are simply in order."""
-
-    @property
-    def remarks(self) -> tuple[str, ...]:
-        """Notices to the user before the run continues."""
+    workflow: str
+    """The name of the workflow, as in ``RunStarted``."""
+    ticket: Ticket
+    """The folder of the run, with its state."""
+    title: str
+    """The purpose of the run, in one line."""
+    commands: ResumeCommands
+    """The commands that continue the run."""
+    is_open_ended: bool
+    """Whether more items can follow those in the state, so that only ``accept`` completes the run."""
+    depends: Mapping[int, tuple[int, ...]]
+    """Number of a step -> the steps that must be completed before it; empty if they are simply in order."""
+    remarks: tuple[str, ...]
+    """Notices to the user before the run continues."""
 
     def adapt_policy(self, policy: Policy) -> Policy:
         """Return ``policy`` with the rules of this workflow."""

@@ -1,5 +1,6 @@
 """A source that the product does not know, as small as one can be: everything that works for a run works for it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -40,7 +41,7 @@ class Lines:
     title: str = "The lines of a file"
     commands: ResumeCommands = field(default=ResumeCommands(resume="toy", restart="toy --anew", unit="step"))
     is_open_ended: bool = False
-    depends: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    depends: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
 
     def adapt_policy(self, policy: Policy) -> Policy:

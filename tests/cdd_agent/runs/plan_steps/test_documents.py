@@ -74,10 +74,10 @@ def test_a_missing_plan_or_spec_says_how_to_make_one(one: Work) -> None:
 def test_uncommitted_changes_are_listed_with_both_ways_out(project: Project, one: Work) -> None:
     project.write({f"a{number:02}.txt": "" for number in range(12)})
     with pytest.raises(UsageError, match=r"a00\.txt(.|\n)*and 2 more\nNothing was touched") as refused:
-        files_of(one).require_clean(allow_dirty=False)
+        one.executor().require_clean(allow_dirty=False)
     assert "commit or stash" in refused.value.hint
     assert "--allow-dirty" in refused.value.hint
-    files_of(one).require_clean(allow_dirty=True)
+    one.executor().require_clean(allow_dirty=True)
 
 
 def test_a_merge_in_progress_is_refused_even_where_changes_are_allowed(project: Project, one: Work) -> None:
@@ -86,20 +86,20 @@ def test_a_merge_in_progress_is_refused_even_where_changes_are_allowed(project: 
     project.git("checkout", "--quiet", "main")
     project.git("merge", "--no-ff", "--no-commit", "other")
     with pytest.raises(UsageError, match="a merge is in progress") as refused:
-        files_of(one).require_clean(allow_dirty=True)
+        one.executor().require_clean(allow_dirty=True)
     assert "git merge --continue, or git merge --abort" in refused.value.hint
 
 
 def test_tickets_are_not_changes_to_the_product_but_a_package_of_that_name_is(project: Project, one: Work) -> None:
     other = tickets.create(project.folder, "other", title="Another", type="bug")
     assert files_of(one).list_folders() == ("tickets/sale", "tickets/other")
-    files_of(one).require_clean(allow_dirty=False)
+    one.executor().require_clean(allow_dirty=False)
     other.spec_path.rename(other.folder / "models.py")
     with pytest.raises(UsageError, match=r"tickets/other/models\.py"):
-        files_of(one).require_clean(allow_dirty=False)
+        one.executor().require_clean(allow_dirty=False)
     other.folder.rename(project.folder / "tickets" / ".gitignored")
     with pytest.raises(UsageError, match=r"tickets/\.gitignored/models\.py"):
-        files_of(one).require_clean(allow_dirty=False)
+        one.executor().require_clean(allow_dirty=False)
 
 
 def test_the_first_commit_holds_the_tickets_files_and_nothing_else(project: Project, one: Work) -> None:
