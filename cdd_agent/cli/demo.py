@@ -163,7 +163,7 @@ def _show_heading(invocation: Invocation, text: str) -> None:
 def _list_refused(state: RunState) -> tuple[tuple[int, AttemptRecord], ...]:
     """Return each attempt that a gate refused, with the number of its step."""
     attempts = ((number, each) for number, step in state.step_executions.items() for each in step.attempts)
-    return tuple((number, attempt) for number, attempt in attempts if attempt.verdict == "closed")
+    return tuple((number, attempt) for number, attempt in attempts if not attempt.is_open)
 
 
 def _show_summary(

@@ -108,7 +108,7 @@ def list_steps(ticket: Ticket) -> Iterator[StepListed]:
 
 
 def _list_unverified(step: StepExecution) -> tuple[Finding, ...]:
-    return list_unverified(each for attempt in step.attempts if attempt.verdict == "open" for each in attempt.evidence)
+    return list_unverified(each for attempt in step.attempts if attempt.is_open for each in attempt.evidence)
 
 
 def show_files(files: Iterable[FileDiffed], *, screen: Screen) -> None:
@@ -502,7 +502,7 @@ def _align_steps(rows: Sequence[Sequence[Text]], *, width: int) -> Iterator[Text
 
 
 def _has_open_gate(step: StepExecution, phase: Phase) -> bool:
-    return any((attempt.phase, attempt.verdict) == (phase, "open") for attempt in step.attempts)
+    return any(attempt.phase == phase and attempt.is_open for attempt in step.attempts)
 
 
 def _draw_gate(step: StepExecution, phase: Phase, *, screen: Screen, width: int) -> Text:

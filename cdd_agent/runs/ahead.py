@@ -206,9 +206,7 @@ class Ahead:
         text = next((each.summary for each in reversed(found.attempts) if each.phase == phase), "")
         done = Brought(
             run=AgentRun(end="completed", text=text, turns=0, calls=0, usage=Usage()),
-            evidence=next(
-                (each.evidence for each in found.attempts if each.phase == phase and each.verdict == "open"), None
-            ),
+            evidence=next((each.evidence for each in found.attempts if each.phase == phase and each.is_open), None),
             examples=self._find_examples(number) if phase == "green" else None,
         )
         commit = found.commits[phase]

@@ -17,12 +17,13 @@ from cdd_agent.errors import GateClosed
 from cdd_agent.evidence.source import list_definitions
 from cdd_agent.git.repository import Repository
 from cdd_agent.runs.request import GreenRequest, contains
-from cdd_agent.tdd.attempt import LANDED_ON_OTHERS, has_given_up, list_attempts
+from cdd_agent.tdd.attempt import has_given_up, list_attempts
 from cdd_agent.tdd.context import Context
-from cdd_agent.tdd.cycle import is_partial
+from cdd_agent.tdd.step import LANDED_ON_OTHERS
 from cdd_agent.untrusted.documents import encode_json
 from cdd_agent.untrusted.keys import mask
 from cdd_agent.untrusted.python_source import decode, parse
+from cdd_agent.work.outcome import Partial
 from cdd_agent.work.state import StepExecution
 from pytest_tdd_agent.codec import ReportError, load
 from pytest_tdd_agent.report import Failure, SuiteReport
@@ -142,7 +143,7 @@ def make_artifact(request: GreenRequest, step: StepExecution, *, why: str | None
     results = make_results(report)
     commit = step.commits.get("green")
     outcome: Literal["green", "partial", "failed", "blocked"] = "green" if why is None else "failed"
-    if attempts and is_partial(attempts[-1]):
+    if attempts and isinstance(attempts[-1].outcome, Partial):
         outcome = "partial"
     elif why is not None and commit is None and attempts and has_given_up(attempts[-1]):
         outcome = "blocked"

@@ -18,11 +18,12 @@ from cdd_agent.runs.run import Run, Source
 from cdd_agent.tdd.baseline import name_scope
 from cdd_agent.tdd.briefing import describe_refusal, keep_interruption
 from cdd_agent.tdd.context import Brief, Context, Phase, Policy, WorkItem
-from cdd_agent.tdd.cycle import Ending, is_partial
 from cdd_agent.tdd.instructions import describe_item
+from cdd_agent.tdd.phase_run import Ending
 from cdd_agent.tdd.verdict import is_or_contains
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work import state as states
+from cdd_agent.work.outcome import Partial
 from cdd_agent.work.state import RunState, Status, StepExecution
 from cdd_agent.work.state_file import load_state
 from cdd_agent.work.wording import format_reason
@@ -274,7 +275,9 @@ class FailingTests:
     def accept(self, state: RunState, ending: Ending, *, now: str) -> RunState:
         """End the run: completed if all targets pass."""
         last, why = state.execution(_STEP).attempts[-1], ending.why
-        if why is None and is_partial(last):  # the run was killed after the commit, before the state knew of the part
+        if why is None and isinstance(
+            last.outcome, Partial
+        ):  # the run was killed after the commit, before the state knew of the part
             why = f"GREEN is committed in part; still failing: {'; '.join(map(format_reason, last.reasons))}"
         status = Status.COMPLETED if why is None else Status.FAILED
         return states.end_step(state, _STEP, status=status, now=now, error=why)

@@ -19,8 +19,8 @@ from cdd_agent.git.repository import CommitId, Repository, format_lines
 from cdd_agent.runs import test_list
 from cdd_agent.tdd.phase_commit import make_handoff_id
 from cdd_agent.tdd.step import step_label
-from cdd_agent.tdd.verdict import RedVerdict
 from cdd_agent.work.handoff import NUMBER_OPTIONS, PHASE_OF, CurrentTest, Handoff
+from cdd_agent.work.outcome import Covered, Open, Outcome, read_outcome
 from cdd_agent.work.state import AttemptRecord, Beyond, Phase, RunState, Status, StepExecution, renew_step
 
 MOST_BEYOND = 50
@@ -232,8 +232,8 @@ def continue_at(step: StepExecution, commit: CommitId, *, slug: str) -> StepExec
     label = step_label(step.step_number, commit)
     attempts = [each for each in step.attempts if each.phase in step.commits]
     for phase in ("red", "green"):
-        if phase in step.commits and not any(each.phase == phase and each.verdict == "open" for each in attempts):
-            attempts.append(AttemptRecord(phase=phase, number=1, verdict="open"))
+        if phase in step.commits and not any(each.phase == phase and each.is_open for each in attempts):
+            attempts.append(AttemptRecord(phase=phase, number=1, outcome=Open()))
     # These reports do not exist. Naming them makes the next baseline run the tests.
     reports = {phase: f"reports/{slug}/{label}-{phase}-1.json" for phase in ("red", "green")}
     *_, latest = step.commits or (None,)
@@ -481,9 +481,9 @@ def rebuild_step(lines: Sequence[PhaseLine], commit: CommitId, *, slug: str) -> 
         commits = {}  # the chosen test is unknown, so PLAN chooses again
     attempts: list[AttemptRecord] = []
     if "plan" in commits:
-        attempts.append(AttemptRecord(phase="plan", number=1, verdict="open", answer=answer))
+        attempts.append(AttemptRecord(phase="plan", number=1, outcome=Open(), answer=answer))
     for covered in (line.handoff for line in landed if line.handoff is not None and _is_covered(line.handoff)):
-        attempts.append(AttemptRecord(phase="red", number=1, verdict="open", finding=_find_verdict(covered)))
+        attempts.append(AttemptRecord(phase="red", number=1, outcome=_read_covered(covered)))
     handoffs = [line.handoff for line in lines if line.handoff is not None]
     step = StepExecution(
         step_number=lines[0].number,
@@ -531,11 +531,11 @@ def _rebuild_answer(landed: Sequence[PhaseLine]) -> str | None:
     )
 
 
-def _find_verdict(covered: Handoff) -> str:
+def _read_covered(covered: Handoff) -> Outcome:
     if covered.gate is not None and covered.gate.finding:
-        return covered.gate.finding
+        return read_outcome(covered.gate.finding, is_open=True)
     is_kept = covered.current_test.description in covered.completed_tests
-    return RedVerdict.ALREADY_GREEN if is_kept else RedVerdict.DROPPED
+    return Covered("kept" if is_kept else "dropped")
 
 
 def _is_covered(handoff: Handoff) -> bool:
@@ -558,7 +558,7 @@ def _begins_with_plan(step: StepExecution | Sequence[PhaseLine]) -> bool:
 
 def _is_part(step: StepExecution, whole: StepExecution | None) -> bool:
     """Return whether nothing of ``step`` is lost: ``whole`` has it, or notes have it."""
-    own = any(each.words or each.checkpoint or each.verdict == "closed" for each in step.attempts)
+    own = any(each.words or each.checkpoint or not each.is_open for each in step.attempts)
     if step.commits and not own and step.review is None:
         return True
     return whole is not None and any(_has_everything(each, of=step) for each in _list_landings(whole))
@@ -567,7 +567,7 @@ def _is_part(step: StepExecution, whole: StepExecution | None) -> bool:
 def _has_everything(step: StepExecution, *, of: StepExecution) -> bool:
     if of.guidance not in ("", step.guidance) or of.landed not in (None, step.landed):
         return False
-    tries, own = ({(each.phase, each.number, each.verdict, each.words) for each in one.attempts} for one in (step, of))
+    tries, own = ({(each.phase, each.number, each.is_open, each.words) for each in one.attempts} for one in (step, of))
     return own <= tries and set(of.commits.values()) <= set(step.commits.values())
 
 

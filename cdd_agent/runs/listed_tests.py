@@ -21,14 +21,14 @@ from cdd_agent.runs.run import Run, Source, is_dropped
 from cdd_agent.runs.test_list import ListEntry, ListFacts
 from cdd_agent.storage import read_ordinary
 from cdd_agent.tdd.context import Brief, Context, Phase, Policy, Progress, ResumeCommands, WorkItem
-from cdd_agent.tdd.cycle import Ending
 from cdd_agent.tdd.instructions import describe_item, format_bullets
+from cdd_agent.tdd.phase_run import Ending, How
 from cdd_agent.tdd.recovery import StepRecovery
 from cdd_agent.tdd.step import landed_head
-from cdd_agent.tdd.verdict import RedVerdict
 from cdd_agent.untrusted.text import format_line
 from cdd_agent.work import state as states
 from cdd_agent.work.handoff import CurrentTest
+from cdd_agent.work.outcome import Covered
 from cdd_agent.work.state import RunState, Status, StepExecution
 from cdd_agent.workspace.files import Workspace
 from pytest_tdd_agent.report import Reason
@@ -182,9 +182,9 @@ class ListedTests:
         begun = (*state.numbers(Status.IN_PROGRESS)[-1:], *sorted(state.numbers(Status.PENDING)))
         number = begun[0] if begun else max(state.step_executions, default=0) + 1
         step = state.step_executions.get(number)
-        at_once, cycles = ("open", RedVerdict.ALREADY_GREEN), list_completed(state)
+        cycles = list_completed(state)
         done = {
-            each.title: any((attempt.verdict, attempt.finding) == at_once for attempt in each.attempts)
+            each.title: any(attempt.outcome == Covered("kept") for attempt in each.attempts)
             for each in cycles
             if not is_dropped(each)
         }
@@ -257,8 +257,13 @@ class ListedTests:
     def accept(self, state: RunState, ending: Ending, *, now: str) -> RunState:
         """End the cycle after its test, and the run if PLAN has chosen none; a failed phase can be continued."""
         step = states.require_current(state)
-        if ending.how in ("failed", "blocked"):
-            return states.replace_step(state, replace(step, error=ending.why or ending.how))
+        match ending.how:
+            case How.FAILED | How.BLOCKED:
+                return states.replace_step(state, replace(step, error=ending.why or ending.how))
+            case How.DONE | How.COVERED | How.DROPPED | How.PART:
+                pass
+            case _:
+                assert_never(ending.how)
         has_test = "red" in step.commits
         if not has_test and test_list.read_answer(_find_answer(step)) is not None:
             return state
@@ -275,7 +280,7 @@ class ListedTests:
 
 def _find_answer(step: StepExecution) -> str:
     """Return PLAN's accepted answer."""
-    answers = [each.answer for each in step.attempts if each.phase == "plan" and each.verdict == "open"]
+    answers = [each.answer for each in step.attempts if each.phase == "plan" and each.is_open]
     return (answers[-1] if answers else None) or test_list.format_answer(None)
 
 

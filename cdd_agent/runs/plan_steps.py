@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Self
+from typing import Self, assert_never
 
 import msgspec
 
@@ -21,8 +21,8 @@ from cdd_agent.git import commits
 from cdd_agent.git.repository import Repository
 from cdd_agent.runs.run import Run, Source
 from cdd_agent.tdd.context import Brief, Context, Phase, Policy, ResumeCommands, WorkItem, phases_of
-from cdd_agent.tdd.cycle import Ending
 from cdd_agent.tdd.instructions import describe_item, describe_ticket
+from cdd_agent.tdd.phase_run import Ending, How
 from cdd_agent.testrun.project import NoFramework, has_framework, map_projects
 from cdd_agent.tickets import plan_markdown, spec
 from cdd_agent.tickets.plan import Plan, Step, find_ready, sort_by_dependencies
@@ -325,9 +325,13 @@ class PlanSteps:
     def accept(self, state: RunState, ending: Ending, *, now: str) -> RunState:
         """End the step: completed if all phases landed, else failed."""
         number = states.require_current(state).step_number
-        if ending.how in ("done", "covered"):
-            return states.end_step(state, number, status=Status.COMPLETED, now=now)
-        return states.end_step(state, number, status=Status.FAILED, now=now, error=ending.why or ending.how)
+        match ending.how:
+            case How.DONE | How.COVERED:
+                return states.end_step(state, number, status=Status.COMPLETED, now=now)
+            case How.DROPPED | How.PART | How.FAILED | How.BLOCKED:
+                return states.end_step(state, number, status=Status.FAILED, now=now, error=ending.why or ending.how)
+            case _:
+                assert_never(ending.how)
 
     def describe_end(self, step: StepExecution, *, context: Context) -> Iterator[str]:
         """Yield the planned files that a completed step left as they were, or how to split one that was too large."""

@@ -35,6 +35,7 @@ from cdd_agent.tdd.recovery import StepRecovery
 from cdd_agent.tickets.ticket import Ticket, list_tickets
 from cdd_agent.work import state as states
 from cdd_agent.work.finding import Finding
+from cdd_agent.work.outcome import Closed, Open
 from cdd_agent.work.records import find_records
 from cdd_agent.work.state import AttemptRecord, RunState, Status, StepExecution, lock_ticket, review_step
 from cdd_agent.work.state_file import load_state, save_state
@@ -517,7 +518,7 @@ class Intervention:
         return judged, AttemptRecord(
             phase="green",
             number=1,
-            verdict="open" if judged.open else "closed",
+            outcome=Open() if judged.open else Closed(),
             reasons=judged.reasons or (by_hand,),
             report=None if run.report is None else str(path.relative_to(context.records.folder)),
         )

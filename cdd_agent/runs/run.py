@@ -19,15 +19,16 @@ from cdd_agent.runs.ahead import Ahead
 from cdd_agent.tdd.baseline import TargetsLeftOut
 from cdd_agent.tdd.briefing import describe_refusal, keep_interruption
 from cdd_agent.tdd.context import Brief, Context, Phase, Policy, ResumeCommands, WorkItem
-from cdd_agent.tdd.cycle import Cycle, Ending
+from cdd_agent.tdd.cycle import Cycle
 from cdd_agent.tdd.locks import alone_on
+from cdd_agent.tdd.phase_run import Ending
 from cdd_agent.tdd.recovery import StepRecovery
-from cdd_agent.tdd.verdict import RedVerdict
 from cdd_agent.tickets.plan import find_dependents, find_ready
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work import state as states
 from cdd_agent.work.handoff import phase_name
 from cdd_agent.work.journal import journal_path
+from cdd_agent.work.outcome import Covered
 from cdd_agent.work.state import RunState, Status, StepExecution, Usage
 from cdd_agent.work.state_file import save_state
 
@@ -529,7 +530,7 @@ class Run(Generic[SourceT_co]):
 
 def is_dropped(step: StepExecution) -> bool:
     """Return whether the test of a cycle passed at once and was removed."""
-    return any(attempt.finding == RedVerdict.DROPPED for attempt in step.attempts)
+    return any(attempt.outcome == Covered("dropped") for attempt in step.attempts)
 
 
 def _add_step(state: RunState, item: WorkItem) -> RunState:

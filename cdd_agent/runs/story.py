@@ -323,7 +323,7 @@ def _complete(made: list[JudgedAttempt], execution: StepExecution) -> Iterator[J
             phase=record.phase,
             number=record.number,
             started="",
-            is_open=record.verdict == "open",
+            is_open=record.is_open,
             is_expected=needs_no_test(record, execution),
             reasons=record.reasons,
             findings=record.evidence,

@@ -73,7 +73,7 @@ from cdd_agent.tdd.kinds import FileKinds, ask_to_land, find_started, is_setting
 from cdd_agent.tdd.recovery import StepRecovery
 from cdd_agent.tdd.step import load_report
 from cdd_agent.tdd.tools import CommentAnswers, KnownTests, make_lock_check, make_tools
-from cdd_agent.tdd.verdict import PhaseLocks, RedVerdict
+from cdd_agent.tdd.verdict import PhaseLocks
 from cdd_agent.testrun.foreign import make_syntax_check
 from cdd_agent.testrun.impact import load_impact
 from cdd_agent.untrusted.keys import mask
@@ -81,6 +81,7 @@ from cdd_agent.untrusted.known_values import KnownValues
 from cdd_agent.untrusted.paths import is_cached
 from cdd_agent.untrusted.text import format_line
 from cdd_agent.work.finding import Finding
+from cdd_agent.work.outcome import Closed, Covered, Open, Outcome
 from cdd_agent.work.state import AttemptRecord, StepExecution
 from cdd_agent.work.wording import change_finding, change_reason, explain, format_reason
 from pytest_tdd_agent.codec import dump
@@ -94,8 +95,6 @@ MAX_ANSWER_CHARACTERS = 20_000
 _EXAMPLES_BYTES = 1_000_000
 _QUICK_S = 2.0
 """Duration of a run of all tests; a process takes about as long to start."""
-LANDED_ON_OTHERS = ".gate.json"
-"""The end of a judged report's name if the files are others since: the commit landed on other work in the branch."""
 MAX_WORDS = 2_000
 """Characters of the last words that the next attempt gets."""
 FORKED = "forked"
@@ -133,7 +132,7 @@ def is_refuted(attempt: AttemptRecord) -> bool:
 
 def needs_no_test(attempt: AttemptRecord, step: StepExecution) -> bool:
     """Return whether an iteration asks for no new behavior: its RED ended without a failing test."""
-    is_without = attempt.finding in verdict.AT_ONCE or has_code(attempt, "no_change")
+    is_without = isinstance(attempt.outcome, Covered) or has_code(attempt, "no_change")
     return step.iterates and attempt.phase == "red" and is_without
 
 
@@ -153,7 +152,7 @@ class _Judgment:
     checkpoint: Snapshot
     """The files without the forbidden changes."""
     evidence: str = ""
-    finding: RedVerdict | None = None
+    outcome: Outcome | None = None
     """Of RED, if it is known without its report."""
 
 
@@ -235,11 +234,8 @@ class Attempt:
             judgment = self._judge_tests(work, report_path=self.recovery.report_path(name))
         else:
             judgment = self._judge_answer(brief, run.text, work=work)
-        judged = judgment.verdict
-        finding = self._classify_red(judged, judgment.report) if self.phase == "red" else None
-        finding = judgment.finding or finding
         record = self._make_record(judgment, report_path=self.recovery.report_path(name))
-        is_open = judged.open or finding is RedVerdict.COVERED
+        is_open = record.is_open
         context.emit(
             GateJudged(
                 phase=self.phase,
@@ -247,17 +243,17 @@ class Attempt:
                 open=is_open,
                 reasons=() if is_open else record.reasons,
                 evidence=judgment.evidence or self._summarize_tests(judgment),
-                finding=finding or "",
-                is_expected=needs_no_test(replace(record, finding=finding), self.step),
+                finding=record.finding or "",
+                is_expected=needs_no_test(record, self.step),
             )
         )
         added = "" if is_open else self._report_closed_gate(record)
-        if judged.open:
+        if judgment.verdict.open:
             self._answers.save()
         context.workplace.restore_head(self.baseline.tip)  # in case the agent made commits
         answer = None if brief.judge is None else hide(run.text[:MAX_ANSWER_CHARACTERS])
         words, summary = hide("\n\n".join(filter(None, (self.words, added)))), hide(self._summarize(run, work))
-        return replace(record, finding=finding, answer=answer, words=words, summary=summary)
+        return replace(record, answer=answer, words=words, summary=summary)
 
     def _summarize(self, run: AgentRun, work: _Work) -> str:
         """Return the agent's summary of the present changes, without code and with keys masked; empty without one.
@@ -303,12 +299,7 @@ class Attempt:
         judgment = self._judge_tests(self._save_work("green-part"), report_path=path)
         record = self._make_record(judgment, report_path=path)
         return replace(
-            record,
-            number=attempt.number,
-            finding=attempt.finding,
-            answer=attempt.answer,
-            words=attempt.words,
-            summary=attempt.summary,
+            record, number=attempt.number, answer=attempt.answer, words=attempt.words, summary=attempt.summary
         )
 
     def _make_record(self, judgment: _Judgment, *, report_path: Path) -> AttemptRecord:
@@ -316,13 +307,20 @@ class Attempt:
         return AttemptRecord(
             phase=self.phase,
             number=self.number,
-            verdict="open" if judgment.verdict.open else "closed",
+            outcome=self._find_outcome(judgment),
             # They quote failures, and are in the note of a commit.
             reasons=tuple(change_reason(reason, self._known.hide_in) for reason in judgment.verdict.reasons),
             report=None if judgment.report is None else path,
             checkpoint=judgment.checkpoint.ref,
             evidence=tuple(change_finding(finding, self._known.hide_in) for finding in self._evidence),
         )
+
+    def _find_outcome(self, judgment: _Judgment) -> Outcome:
+        if judgment.outcome is not None:
+            return judgment.outcome
+        if self.phase == "red":
+            return self._classify_red(judgment.verdict, judgment.report)
+        return Open() if judgment.verdict.open else Closed()
 
     @property
     def words(self) -> str:
@@ -685,7 +683,7 @@ class Attempt:
             if self.context.policy.single_test:
                 extra = verdict.find_extra_tests(report, baseline=self.baseline.report, sources=sources)
                 judged = verdict.add_reasons(judged, extra)
-        if self.phase == "red" and judged.open and self._classify_red(judged, report).is_valid:
+        if self.phase == "red" and isinstance(self._classify_red(judged, report), Open):
             judged = verdict.add_reasons(judged, self._find_vacuous_tests(report, checkpoint))
         return _Judgment(verdict=judged, report=report, checkpoint=checkpoint)
 
@@ -731,7 +729,7 @@ class Attempt:
             found = note("no_change", "unchanged_existing", outcome="noted", claim=self._claim, tests=tests)
         self._report_notices(found)
         dump(report, report_path)
-        return _Judgment(verdict=judged, report=report, checkpoint=work.snapshot, finding=RedVerdict.COVERED)
+        return _Judgment(verdict=judged, report=report, checkpoint=work.snapshot, outcome=Covered("existing"))
 
     def _adopt_evidence(self, brought: Brought) -> None:
         """Take over what the checks found where the step was worked out; here only the tests run."""
@@ -757,7 +755,7 @@ class Attempt:
         if added and context.knows_all_tests():  # from RunTests
             added = ()
         judged, report = self._run_all(work, keep=report_path, added=added)
-        if added and self._classify_red(judged, report) in verdict.AT_ONCE:  # no GREEN would run the others
+        if added and isinstance(self._classify_red(judged, report), Covered):  # no GREEN would run the others
             return self._run_all(work, keep=report_path)
         return judged, report
 
@@ -891,7 +889,7 @@ class Attempt:
                 waiting |= {} if why is None else {change.path: why}
         return waiting
 
-    def _classify_red(self, judged: Verdict, report: SuiteReport | None) -> RedVerdict:
+    def _classify_red(self, judged: Verdict, report: SuiteReport | None) -> Outcome:
         rules = self.context.suite.conventions
         return verdict.classify_red(self.item, judged, report=report, baseline=self.baseline.report, conventions=rules)
 

@@ -129,7 +129,7 @@ def take_baseline(item: WorkItem, phase: Phase, *, step: StepExecution, tip: Com
     ref = recovery.baseline_ref(phase)
     snapshot = context.snapshots.find(ref) or context.snapshots.take(ref, message=f"before {phase}")
     root = context.records.folder
-    landed = [a.report for a in step.attempts if a.phase in step.commits and a.verdict == "open" and a.report]
+    landed = [a.report for a in step.attempts if a.phase in step.commits and a.is_open and a.report]
     path = root / landed[-1] if landed else recovery.report_path("baseline")
 
     def complete(report: SuiteReport) -> SuiteReport:

@@ -173,7 +173,7 @@ def describe_refusal(recovery: StepRecovery) -> RefusedTry | None:
     """Return what the last try at the step leaves for the next one; None if its last attempt was not refused."""
     step, context = recovery.step, recovery.context
     last = step.attempts[-1] if step.attempts else None
-    if last is None or last.verdict == "open":
+    if last is None or last.is_open:
         return None
     report, reasons = load_report(last, root=context.records.folder), last.reasons
     return RefusedTry(

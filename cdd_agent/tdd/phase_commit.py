@@ -15,7 +15,6 @@ from cdd_agent.tdd.context import Context, Phase, Progress, WorkItem, commit_pre
 from cdd_agent.tdd.examination import load_examples
 from cdd_agent.tdd.recovery import StepRecovery
 from cdd_agent.tdd.step import landed_head
-from cdd_agent.tdd.verdict import AT_ONCE, RedVerdict
 from cdd_agent.tickets import spec
 from cdd_agent.untrusted.text import format_line
 from cdd_agent.work.finding import Finding
@@ -29,6 +28,7 @@ from cdd_agent.work.handoff import (
     phase_name,
     sequence,
 )
+from cdd_agent.work.outcome import Closed, Covered, Open, Partial
 from cdd_agent.work.state import AttemptRecord, StepExecution
 from cdd_agent.work.wording import change_finding
 from cdd_agent.workspace.files import ConfinedFolder
@@ -61,7 +61,7 @@ class PhaseCommit:
     @property
     def _completes_code(self) -> bool:
         """Whether the item can be used from this commit on: a REFACTOR that follows may change nothing."""
-        if self.attempt.finding == RedVerdict.COVERED:
+        if self.attempt.outcome == Covered("existing"):
             return True
         return self.attempt.phase == ("green" if "green" in self.item.phases else self.item.phases[-1])
 
@@ -123,7 +123,7 @@ class PhaseCommit:
         if words:
             yield commits.wrap(textwrap.shorten(words, _MAX_SUMMARY, placeholder=" …"))
         if item.criteria:
-            mark = "[x]" if attempt.verdict == "open" and not attempt.finding else "[ ]"
+            mark = "[x]" if attempt.outcome == Open() else "[ ]"
             rows = (format_line(f"{mark} {name}: {text}") for name, text in item.criteria)
             yield "\n".join(("Acceptance criteria:", *map(commits.wrap, rows)))
         if paths:
@@ -139,20 +139,20 @@ class PhaseCommit:
 
     def _make_handoff(self, commit: CommitId) -> Handoff:
         item, attempt, hide = self.item, self.attempt, self.context.workplace.read_values().hide_in
-        is_covered = attempt.finding in AT_ONCE
-        has_failed = attempt.verdict == "closed" and not is_covered
+        is_covered = isinstance(attempt.outcome, Covered)
+        has_failed = isinstance(attempt.outcome, Closed | Partial)
         is_before_green = attempt.phase in ("plan", "red") and not is_covered
         is_pending = is_before_green or (has_failed and attempt.phase == "green")
         progress = item.progress or Progress(
-            completed=() if is_pending or attempt.finding == RedVerdict.DROPPED else item.tests,
+            completed=() if is_pending or attempt.outcome == Covered("dropped") else item.tests,
             pending=item.tests if is_pending else (),
         )
         next_phase = self._choose_next_phase(msgspec.convert(progress.following, type=NextPhase))
         if item.progress and attempt.phase != "plan" and next_phase == progress.following:
             pending = tuple(title for title in progress.pending if title != item.title)
-            own = () if attempt.finding == RedVerdict.DROPPED else (item.title,)
+            own = () if attempt.outcome == Covered("dropped") else (item.title,)
             progress = replace(progress, completed=(*progress.completed, *own), pending=pending)
-        kind = attempt.finding or attempt.reasons[0].code if has_failed else ""
+        kind = (attempt.finding or attempt.reasons[0].code) if has_failed else ""
         report = self.context.records.folder / attempt.report if attempt.report else None
         return Handoff(
             seq=sequence(phase_name(attempt.phase), cycle=item.number),
@@ -179,7 +179,7 @@ class PhaseCommit:
             answer=attempt.answer,
             gate=GateSummary(
                 phase=attempt.phase,
-                open=attempt.verdict == "open",
+                open=isinstance(attempt.outcome, Open),
                 finding=attempt.finding or "",
                 reasons=attempt.reasons,
                 report_sha256=hashlib.sha256(report.read_bytes()).hexdigest() if report and report.is_file() else None,
@@ -189,7 +189,7 @@ class PhaseCommit:
         )
 
     def _list_examples(self) -> tuple[Finding, ...]:
-        if self.attempt.phase != "green" or self.attempt.verdict != "open":
+        if self.attempt.phase != "green" or not isinstance(self.attempt.outcome, Open):
             return ()
         examples = load_examples(StepRecovery(self.item.ticket, self.step, context=self.context).examples_path)
         return examples.facts if examples is not None else ()
@@ -197,9 +197,9 @@ class PhaseCommit:
     def _choose_next_phase(self, following: NextPhase) -> NextPhase:
         """Return the phase after this one; a failed phase is repeated, except REFACTOR, which is optional."""
         item, attempt = self.item, self.attempt
-        if attempt.finding in AT_ONCE:
+        if isinstance(attempt.outcome, Covered):
             return following
-        if attempt.verdict == "closed" and attempt.phase != "refactor":
+        if isinstance(attempt.outcome, Closed | Partial) and attempt.phase != "refactor":
             return phase_name(attempt.phase)
         after = item.phases[item.phases.index(attempt.phase) + 1 :]
         return phase_name(after[0]) if after else following

@@ -16,6 +16,8 @@ from pytest_tdd_agent.report import SuiteReport
 _LABEL = re.compile(r"step-\d+-\w+")
 _RUNNING = "running-"
 """The beginning of the name of a ref that exists while an attempt is under way."""
+LANDED_ON_OTHERS = ".gate.json"
+"""The end of a judged report's name if the files are others since: the commit landed on other work in the branch."""
 
 
 def step_label(number: int, base: str | None) -> str:
@@ -101,7 +103,7 @@ class StepRefs:
     def _last_name(self) -> str | None:
         step = self.step
         # A REFACTOR that was given up is in ``commits`` although its last attempt is closed: its files are not wanted.
-        attempts = [each for each in step.attempts if each.verdict == "open" or each.phase not in step.commits]
+        attempts = [each for each in step.attempts if each.is_open or each.phase not in step.commits]
         names = [ref for ref in (step.checkpoint, *(attempt.checkpoint for attempt in attempts)) if ref]
         return names[-1] if names else None
 

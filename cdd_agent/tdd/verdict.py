@@ -21,6 +21,7 @@ from cdd_agent.untrusted import documents
 from cdd_agent.untrusted.known_values import KnownValues, read_text
 from cdd_agent.untrusted.paths import explain_build, explain_protection
 from cdd_agent.untrusted.python_source import parse, split_lines
+from cdd_agent.work.outcome import Closed, Covered, Open, Outcome, RedVerdict
 from cdd_agent.work.wording import change_reason
 from pytest_tdd_agent.comparison import is_inside, strip_parameters
 from pytest_tdd_agent.failure import find_stage
@@ -34,38 +35,7 @@ _MOST_ADDED_CHARACTERS = 4_000_000
 """Of one file, which are compared with the values of ignored files."""
 
 
-class RedVerdict(StrEnum):
-    """The outcomes of RED."""
-
-    VALID = "VALID"
-    """The new tests fail because the behavior is missing."""
-    VALID_MISSING_SYMBOL = "VALID_MISSING_SYMBOL"
-    """They fail because a name is missing that the work item will add, so they have not checked any code yet."""
-    INVALID = "INVALID"
-    """They fail for another reason, or do not exist."""
-    ALREADY_GREEN = "ALREADY_GREEN"
-    """All of them pass at once."""
-    COVERED = "COVERED"
-    """The tests that the work item names exist and pass: nothing was changed."""
-    DROPPED = "DROPPED"
-    """All of them passed at once, and were removed because they notice no altered code."""
-    TAMPER = "TAMPER"
-    """The attempt made a change that RED forbids."""
-    BROKE_OTHERS = "BROKE_OTHERS"
-    """A test that passed before fails now."""
-    FLAKY = "FLAKY"
-    """Repeated runs of them gave different results."""
-
-    @property
-    def is_valid(self) -> bool:
-        """Whether the tests fail for a right reason."""
-        return self in (RedVerdict.VALID, RedVerdict.VALID_MISSING_SYMBOL)
-
-
-AT_ONCE = (RedVerdict.ALREADY_GREEN, RedVerdict.COVERED, RedVerdict.DROPPED)
-"""The outcomes of RED after which there is nothing to implement."""
-
-_RED_VERDICT_OF_CODES = {
+_CODES_OF_RED = {
     RedVerdict.TAMPER: {"tampered", "source_changed", "test_removed"},
     RedVerdict.BROKE_OTHERS: {"broke_others"},
     RedVerdict.FLAKY: {"flaky_target"},
@@ -79,22 +49,22 @@ def classify_red(
     report: SuiteReport | None,
     baseline: SuiteReport,
     conventions: Conventions = PYTEST,
-) -> RedVerdict:
+) -> Outcome:
     """Return the outcome of an attempt at RED."""
     codes = {reason.code for reason in judged.reasons}
-    for outcome, telling in _RED_VERDICT_OF_CODES.items():
+    for red, telling in _CODES_OF_RED.items():
         if codes & telling:
-            return outcome
+            return Closed(red)
     old = set(list_failing(baseline))
     if codes == {"already_green"} and report is not None and old.issuperset(list_failing(report)):
-        return RedVerdict.ALREADY_GREEN
+        return Covered()
     if not judged.open or report is None:
-        return RedVerdict.INVALID
+        return Closed(RedVerdict.INVALID)
     failures = [case.failure for case in report.tests if case.failure is not None and case.nodeid not in old]
     failures += [error.failure for error in report.collect_errors if error.nodeid not in old]
     expects = _list_expected(item, report, conventions=conventions)
     is_structural = any(find_stage(failure, expects) == "structural" for failure in failures)
-    return RedVerdict.VALID_MISSING_SYMBOL if is_structural else RedVerdict.VALID
+    return Open(RedVerdict.VALID_MISSING_SYMBOL if is_structural else RedVerdict.VALID)
 
 
 def find_doubtful_failures(judged: Verdict, report: SuiteReport) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from cdd_agent.errors import UsageError
 from cdd_agent.events import Change, ChangeKind
 from cdd_agent.storage import exclusive_lock, keep_from_links, sweep
 from cdd_agent.work.finding import Finding
+from cdd_agent.work.outcome import Outcome, get_word, is_accepted
 from cdd_agent.work.records import find_records
 from pytest_tdd_agent.report import Reason
 
@@ -99,20 +100,18 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptRecord:
-    """One attempt at a phase, and the gate's verdict."""
+    """One attempt at a phase, and its outcome."""
 
     phase: Phase
     number: int
     """1 for the first attempt at this phase."""
-    verdict: Literal["open", "closed"]
+    outcome: Outcome
     reasons: tuple[Reason, ...] = ()
     """Why the gate stayed closed."""
     report: str | None = None
     """The path of the judged report."""
     checkpoint: str | None = None
     """The ref of the work tree after the attempt."""
-    finding: str | None = None
-    """The verdict of RED, one of ``RedVerdict``, or PARTIAL for a partly saved GREEN."""
     answer: str | None = None
     """The agent's last words, if they are judged."""
     words: str = ""
@@ -121,6 +120,21 @@ class AttemptRecord:
     """The agent's summary of the change; that of the attempt before if this one changed nothing."""
     evidence: tuple[Finding, ...] = ()
     """The findings of the checks that follow the gate."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the attempt ends its phase."""
+        return is_accepted(self.outcome)
+
+    @property
+    def verdict(self) -> Literal["open", "closed"]:
+        """The word for ``is_open`` on the screen."""
+        return "open" if self.is_open else "closed"
+
+    @property
+    def finding(self) -> str | None:
+        """The word for the outcome in notes and on the screen, if there is one beyond the verdict."""
+        return get_word(self.outcome) or None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,7 @@ from cdd_agent.installation import suggest_upgrade
 from cdd_agent.storage import append_durably, read_ordinary, write_atomic
 from cdd_agent.untrusted import documents
 from cdd_agent.work.finding import Finding, read_old_finding, read_old_reason
+from cdd_agent.work.outcome import read_outcome
 from cdd_agent.work.state import SCHEMA, InterruptedWork, RunState, Status, StepExecution, Usage
 from pytest_tdd_agent.report import Reason
 
@@ -319,14 +320,20 @@ def _decode_line(line: bytes) -> _StepLine:
 
 
 def _replace_sentences(data: bytes) -> bytes:
-    """Return the JSON of an earlier version with records in place of sentences."""
+    """Return the JSON of an earlier version with records in place of sentences, verdicts and words."""
+
+    def replace_entries(entries: Mapping[object, object]) -> dict[object, object]:
+        return {key: replace_in(each, key) for key, each in entries.items()}
 
     def replace_in(value: object, key: object = None) -> object:
         match value:
             case str() if key in _READ_OLD:
                 return msgspec.to_builtins(_READ_OLD[key](value))
+            case {"verdict": str(verdict), **rest}:
+                outcome = read_outcome(str(rest.pop("finding", "")), is_open=verdict == "open")
+                return {"outcome": msgspec.to_builtins(outcome), **replace_entries(rest)}
             case dict():
-                return {key: replace_in(each, key) for key, each in value.items()}
+                return replace_entries(value)
             case list():
                 return [replace_in(each, key) for each in value]
             case _:

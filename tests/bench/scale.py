@@ -16,6 +16,7 @@ from cdd_agent.testrun.interpreter import find_interpreter
 from cdd_agent.testrun.pytest_run import PytestSuite
 from cdd_agent.tickets import plan_markdown, spec
 from cdd_agent.tickets.ticket import find
+from cdd_agent.work.outcome import Open
 from cdd_agent.work.state import AttemptRecord, RunState, Status, StepKey, pending_steps
 from cdd_agent.work.state_file import lines_path, save_state
 from cdd_agent.workspace.files import Workspace, grep
@@ -92,7 +93,7 @@ def _finish_steps(folder: Path, count: int) -> Path:
     Size(files=10, tests=10, steps=count).write(folder)
     ticket = find(folder / "project", SLUG)
     plan = plan_markdown.load_valid(ticket.plan_path, spec.load(ticket.spec_path))
-    attempts = tuple(AttemptRecord(phase=phase, number=1, verdict="open") for phase in ("red", "green", "refactor"))
+    attempts = tuple(AttemptRecord(phase=phase, number=1, outcome=Open()) for phase in ("red", "green", "refactor"))
     steps = {
         number: replace(step, status=Status.COMPLETED, attempts=attempts, commits={"red": "a" * 40, "green": "b" * 40})
         for number, step in pending_steps(map(step_key, plan.steps)).items()

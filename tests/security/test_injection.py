@@ -37,6 +37,7 @@ from cdd_agent.tdd.tools import make_answer_tool
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.tickets.ticket import create
 from cdd_agent.untrusted.text import show_controls, show_unseen
+from cdd_agent.work.outcome import Closed
 from cdd_agent.work.state import AttemptRecord, InterruptedWork, RefusedTry, StepExecution
 from cdd_agent.workspace.files import Workspace
 from tests.fakes.cases import soak_after
@@ -313,7 +314,7 @@ def test_no_field_of_a_document_is_told_outside_the_marks(tmp_path: Path) -> Non
     closed = AttemptRecord(
         phase="green",
         number=1,
-        verdict="closed",
+        outcome=Closed(),
         reasons=(make_reason("target_failed: CANARY reason"),),
         words="CANARY",
     )

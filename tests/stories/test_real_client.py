@@ -24,7 +24,7 @@ from tests.stories.test_kill import planned
 def judged(folder: Path, name: str) -> list[tuple[str, str, str, list[object]]]:
     steps = json.loads((folder / "tickets" / name / "execution-state.json").read_text())["step_executions"]
     return [
-        (number, attempt["phase"], attempt["verdict"], attempt["reasons"])
+        (number, attempt["phase"], attempt["outcome"]["type"], attempt["reasons"])
         for number, step in steps.items()
         for attempt in step["attempts"]
     ]

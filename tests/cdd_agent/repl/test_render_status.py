@@ -1,9 +1,7 @@
 """Where tickets and steps stand."""
 
-from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from cdd_agent.errors import DocumentError
@@ -11,8 +9,10 @@ from cdd_agent.repl.render import show_steps, show_ticket, show_tickets
 from cdd_agent.tickets.ticket import create, find, list_tickets
 from cdd_agent.work.finding import read_old_finding
 from cdd_agent.work.journal import journal_path
+from cdd_agent.work.outcome import Closed, Open, Outcome
 from cdd_agent.work.state import (
     AttemptRecord,
+    Phase,
     RunState,
     Status,
     StepKey,
@@ -95,7 +95,7 @@ def test_a_project_without_tickets_says_how_to_make_one() -> None:
 
 def test_a_failed_step_shows_why_and_which_gate_stayed_closed() -> None:
     state = start_step(NEW, KEYS[0], now="2026-01-31T12:00:00Z")
-    state = record_attempt(state, 1, attempt=AttemptRecord(phase="red", number=1, verdict="closed"))
+    state = record_attempt(state, 1, attempt=AttemptRecord(phase="red", number=1, outcome=Closed()))
     state = end_step(state, 1, status=Status.FAILED, error="RED was \x1b[31mrefused", now="2026-01-31T12:00:00Z")
     with captured() as (screen, shown):
         show_steps(state, screen=screen)
@@ -109,9 +109,9 @@ def test_a_failed_step_shows_why_and_which_gate_stayed_closed() -> None:
 def test_a_step_that_was_iterated_shows_the_phases_that_landed_before() -> None:
     state = start_step(NEW, KEYS[0], now="2026-01-31T12:00:00Z")
     for attempt in (
-        AttemptRecord(phase="red", number=1, verdict="open"),
-        AttemptRecord(phase="green", number=1, verdict="closed"),
-        AttemptRecord(phase="green", number=2, verdict="open"),
+        AttemptRecord(phase="red", number=1, outcome=Open()),
+        AttemptRecord(phase="green", number=1, outcome=Closed()),
+        AttemptRecord(phase="green", number=2, outcome=Open()),
     ):
         state = record_attempt(state, 1, attempt=attempt)
     state = record_commit(state, 1, phase="red", commit="a" * 40)
@@ -119,8 +119,8 @@ def test_a_step_that_was_iterated_shows_the_phases_that_landed_before() -> None:
     state = end_step(state, 1, status=Status.COMPLETED, now="2026-01-31T12:00:00Z")
     state = retry_step(add_guidance(state, 1, words="Shorter."), 1)
     state = start_step(state, KEYS[0], now="2026-01-31T12:00:00Z")
-    state = record_attempt(state, 1, attempt=AttemptRecord(phase="red", number=1, verdict="closed"))
-    state = record_attempt(state, 1, attempt=AttemptRecord(phase="refactor", number=1, verdict="open"))
+    state = record_attempt(state, 1, attempt=AttemptRecord(phase="red", number=1, outcome=Closed()))
+    state = record_attempt(state, 1, attempt=AttemptRecord(phase="refactor", number=1, outcome=Open()))
     state = record_commit(state, 1, phase="refactor", commit="c" * 40)
 
     def show() -> list[str]:
@@ -149,14 +149,14 @@ def test_a_step_that_was_not_verified_says_so() -> None:
         start_step(NEW, KEYS[0], now="2026-01-31T12:00:00Z"),
         "Not verified: shop was loaded from /other/shop.py",
     )
-    for phase, verdict, evidence in (
-        ("green", "closed", ("Not verified: an earlier attempt",)),
-        ("green", "open", ("Checked in a clean copy", line)),
-        ("refactor", "open", ()),
-    ):
-        fields = {"phase": phase, "number": 1, "verdict": verdict}
-        attempt = msgspec.convert(fields, AttemptRecord)
-        attempt = replace(attempt, evidence=tuple(map(read_old_finding, evidence)))
+    tries: tuple[tuple[Phase, Outcome, tuple[str, ...]], ...] = (
+        ("green", Closed(), ("Not verified: an earlier attempt",)),
+        ("green", Open(), ("Checked in a clean copy", line)),
+        ("refactor", Open(), ()),
+    )
+    for phase, outcome, evidence in tries:
+        found = tuple(map(read_old_finding, evidence))
+        attempt = AttemptRecord(phase=phase, number=1, outcome=outcome, evidence=found)
         state = record_attempt(state, 1, attempt=attempt)
     with captured() as (screen, shown):
         show_steps(state, screen=screen)
@@ -168,7 +168,7 @@ def test_only_the_titles_of_steps_are_wrapped() -> None:
     with captured(44) as (screen, shown):
         show_steps(
             record_attempt(
-                start_step(NEW, KEYS[0], now="t"), 1, attempt=AttemptRecord(phase="red", number=1, verdict="open")
+                start_step(NEW, KEYS[0], now="t"), 1, attempt=AttemptRecord(phase="red", number=1, outcome=Open())
             ),
             screen=screen,
         )

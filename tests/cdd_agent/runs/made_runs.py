@@ -27,6 +27,7 @@ from cdd_agent.work.handoff import (
     encode,
     sequence,
 )
+from cdd_agent.work.outcome import Open
 from cdd_agent.work.records import find_records
 from cdd_agent.work.state import AttemptRecord, RunState, Status, StepExecution
 from cdd_agent.work.state_file import save_state
@@ -141,7 +142,7 @@ class Run:
         attempt = AttemptRecord(
             phase=PHASE_OF[phase],
             number=1,
-            verdict="open",
+            outcome=Open(),
             checkpoint=checkpoint,
             report=self.report(checkpoint.rpartition("/")[2]) if phase != "PLAN" else None,
             answer='{"currentTest": ...}' if phase == "PLAN" else None,

@@ -16,6 +16,7 @@ from cdd_agent.runs.history import read_reachable_notes
 from cdd_agent.storage import private_folder
 from cdd_agent.tdd.locks import alone
 from cdd_agent.tdd.step import StepRefs, landed_head, snapshot_ref
+from cdd_agent.work.outcome import Closed
 from cdd_agent.work.records import find_records
 from cdd_agent.work.state import Status, StepExecution, StepKey, pending_steps
 from cdd_agent.work.state_file import lines_path, load_state, save_state
@@ -239,7 +240,7 @@ def test_what_an_interrupted_phase_left_in_a_run_tree_concerns_no_file_of_the_us
     ref = snapshot_ref(SLUG, run.step, name="green-1")
     TreeStore(tree.repository).take(ref, message="attempt")
     step = run.step
-    attempt = replace(step.attempts[-1], phase="green", verdict="closed", checkpoint=ref)
+    attempt = replace(step.attempts[-1], phase="green", outcome=Closed(), checkpoint=ref)
     run.keep(replace(step, attempts=(*step.attempts, attempt), phase="green"))
     back(run, run.commits["refactor 1"])
     assert run.repository.list_uncommitted() == ("README.md",)

@@ -16,6 +16,7 @@ from cdd_agent.runs.ledger import MOST_BEYOND, History, Known, Ledger, PhaseLine
 from cdd_agent.tdd.phase_commit import make_handoff_id
 from cdd_agent.work import state as states
 from cdd_agent.work.handoff import CurrentTest, Handoff, NextPhase, PhaseName, phase_name, sequence
+from cdd_agent.work.outcome import Closed, Open
 from cdd_agent.work.state import AttemptRecord, Phase, RunState, Status, StepKey, Usage
 from tests.cdd_agent.runs.made_runs import SLUG as RUN_SLUG
 from tests.cdd_agent.runs.made_runs import Run, begun_in, copied
@@ -56,7 +57,7 @@ class Track:
     def land(self, number: int, phase: Phase, *, following: NextPhase) -> None:
         """Save an attempt, then its commit, as the cycle does."""
         step = self.state.execution(number)
-        attempt = AttemptRecord(phase=phase, number=len(step.attempts) + 1, verdict="open", words=f"{len(self.lines)}")
+        attempt = AttemptRecord(phase=phase, number=len(step.attempts) + 1, outcome=Open(), words=f"{len(self.lines)}")
         self.save(states.record_attempt(self.state, number, attempt=attempt))
         used = Usage(input_tokens=len(self.lines), calls=1)
         self.state = states.record_usage(self.state, number, step=step.usage + used, ticket=self.state.usage + used)
@@ -130,7 +131,7 @@ def _begin(track: Track, number: int) -> None:
 def _fail(track: Track, number: int) -> None:
     if track.state.execution(number).status == Status.PENDING:
         track.start(PLANNED[number - 1])
-        attempt = AttemptRecord(phase="red", number=1, verdict="closed")
+        attempt = AttemptRecord(phase="red", number=1, outcome=Closed())
         track.save(states.record_attempt(track.state, number, attempt=attempt))
         track.end(number, Status.FAILED)
         if track.state.execution(number).landed is not None:

@@ -16,7 +16,7 @@ from cdd_agent.runs.plan_steps import make_brief
 from cdd_agent.runs.run import Run, Source
 from cdd_agent.runs.story import load_story
 from cdd_agent.tdd.context import Brief, Context, Phase, Policy, ResumeCommands, WorkItem
-from cdd_agent.tdd.cycle import Ending
+from cdd_agent.tdd.phase_run import Ending, How
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work import state as states
@@ -72,7 +72,7 @@ class Lines:
         return make_brief(item, phase)
 
     def accept(self, state: RunState, ending: Ending, *, now: str) -> RunState:
-        status = Status.COMPLETED if ending.how == "done" else Status.FAILED
+        status = Status.COMPLETED if ending.how == How.DONE else Status.FAILED
         return states.end_step(
             state, states.require_current(state).step_number, status=status, now=now, error=ending.why
         )

@@ -7,6 +7,7 @@ from cdd_agent.model.conversation import Text
 from cdd_agent.tdd.attempt import Attempt, list_attempts
 from cdd_agent.tdd.baseline import Baseline, take_baseline
 from cdd_agent.tdd.recovery import StepRecovery
+from cdd_agent.work.outcome import Closed, Open
 from cdd_agent.work.state import AttemptRecord, Status, StepExecution
 from cdd_agent.work.wording import format_reason
 from cdd_agent.workspace.memory import Memory, MemoryFile
@@ -121,9 +122,9 @@ def test_every_attempt_begins_with_the_conventions_of_the_project(
 
 def test_the_attempts_of_one_phase_are_counted_by_themselves() -> None:
     attempts = (
-        AttemptRecord(phase="red", number=1, verdict="closed"),
-        AttemptRecord(phase="red", number=2, verdict="open"),
-        AttemptRecord(phase="green", number=1, verdict="closed"),
+        AttemptRecord(phase="red", number=1, outcome=Closed()),
+        AttemptRecord(phase="red", number=2, outcome=Open()),
+        AttemptRecord(phase="green", number=1, outcome=Closed()),
     )
     step = StepExecution(step_number=1, title="t", text_sha256="", status=Status.IN_PROGRESS, attempts=attempts)
     assert [attempt.number for attempt in list_attempts("red", step)] == [1, 2]

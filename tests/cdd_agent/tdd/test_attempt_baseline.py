@@ -16,6 +16,7 @@ from cdd_agent.tdd.context import Context, Kind, Phase, WorkItem
 from cdd_agent.tdd.recovery import StepRecovery
 from cdd_agent.tdd.step import snapshot_ref
 from cdd_agent.tdd.verdict import judge_run
+from cdd_agent.work.outcome import Open
 from cdd_agent.work.records import find_records
 from cdd_agent.work.state import AttemptRecord, StepExecution
 from pytest_tdd_agent.codec import load
@@ -209,7 +210,7 @@ def test_green_is_not_asked_to_mend_an_old_failure_that_red_hid(project: Project
     landed = AttemptRecord(
         phase="red",
         number=1,
-        verdict="open",
+        outcome=Open(),
         reasons=(),
         report=str(kept.relative_to(project.folder)),
         checkpoint=step.checkpoint or "",

@@ -6,7 +6,8 @@ import pytest
 
 from cdd_agent.events import Notice
 from cdd_agent.model.conversation import Text, Turn
-from cdd_agent.tdd.cycle import Cycle, Ending
+from cdd_agent.tdd.cycle import Cycle
+from cdd_agent.tdd.phase_run import Ending
 from cdd_agent.work import state as states
 from cdd_agent.work.state import RunState, StepExecution
 from tests.fakes.cases import soak_after

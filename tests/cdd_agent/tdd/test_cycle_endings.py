@@ -8,7 +8,8 @@ import pytest
 from cdd_agent.events import GateJudged, Notice, RolledBack
 from cdd_agent.model.conversation import Turn
 from cdd_agent.tdd.context import Context, Progress, WorkItem
-from cdd_agent.tdd.cycle import Cycle, Ending
+from cdd_agent.tdd.cycle import Cycle
+from cdd_agent.tdd.phase_run import Ending
 from cdd_agent.testrun.suite import PYTEST
 from cdd_agent.work.handoff import decode_line
 from cdd_agent.work.state import RunState

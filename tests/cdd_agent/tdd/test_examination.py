@@ -13,8 +13,9 @@ from cdd_agent.evidence.clean_copy import refuse
 from cdd_agent.model.conversation import Text, ToolCall, Turn
 from cdd_agent.model.recording import RecordedTurn, ReplayModel
 from cdd_agent.tdd.context import Context
-from cdd_agent.tdd.cycle import Cycle, Ending
+from cdd_agent.tdd.cycle import Cycle
 from cdd_agent.tdd.examination import Examination
+from cdd_agent.tdd.phase_run import Ending
 from cdd_agent.testrun.suite import PYTEST
 from cdd_agent.work.finding import Finding
 from cdd_agent.work.records import find_records

@@ -5,6 +5,7 @@ from cdd_agent.model.conversation import Marks
 from cdd_agent.runs.plan_steps import make_brief
 from cdd_agent.tdd.context import Phase, summarize_evidence
 from cdd_agent.tdd.instructions import Occasion, format_failures, format_step, format_system_prompt, format_task
+from cdd_agent.work.outcome import Closed
 from cdd_agent.work.state import AttemptRecord, StepExecution
 from cdd_agent.work.wording import format_reason
 from pytest_tdd_agent.report import Case, CollectError, Failure, SuiteReport, Verdict
@@ -51,7 +52,7 @@ def test_what_all_attempts_at_a_step_begin_with_has_its_text_and_its_files() -> 
 
 def test_the_task_has_the_rules_what_fails_and_why_earlier_attempts_were_refused() -> None:
     closed = AttemptRecord(
-        phase="green", number=1, verdict="closed", reasons=(make_reason("target_failed: t fails"),), words="It works."
+        phase="green", number=1, outcome=Closed(), reasons=(make_reason("target_failed: t fails"),), words="It works."
     )
     occasion = Occasion(earlier=(closed,), failing="t: assertion", diff="+x", step=GUIDED)
     text = format_task(BRIEF_FOR(item(), "green"), occasion, offered=TOOLS, marks=MARKS)
@@ -71,7 +72,7 @@ def test_the_task_has_the_rules_what_fails_and_why_earlier_attempts_were_refused
 
 
 def test_an_attempt_whose_changes_were_undone_gets_them_as_a_diff() -> None:
-    closed = AttemptRecord(phase="green", number=1, verdict="closed", reasons=(make_reason("broke_others: t"),))
+    closed = AttemptRecord(phase="green", number=1, outcome=Closed(), reasons=(make_reason("broke_others: t"),))
     occasion = Occasion(earlier=(closed,), is_anew=True, undone="-x")
     text = format_task(BRIEF_FOR(item(), "green"), occasion, offered=TOOLS, marks=MARKS)
     assert "The changes of attempt 1 were rolled back" in text
@@ -146,7 +147,7 @@ def test_reasons_are_lines_of_code_and_message() -> None:
 def test_tests_that_the_last_attempt_broke_come_before_everything_else() -> None:
     told = ("target_failed: t::a fails", "broke_others: t::b passed before and fails now")
     reasons = tuple(map(make_reason, told))
-    closed = AttemptRecord(phase="green", number=1, verdict="closed", reasons=reasons)
+    closed = AttemptRecord(phase="green", number=1, outcome=Closed(), reasons=reasons)
     brief = BRIEF_FOR(item(), "green")
     text = format_task(brief, Occasion(earlier=(closed,), failing="t: x"), offered=TOOLS, marks=MARKS)
     broken = MARKS.wrap("- broke_others: t::b passed before and fails now", source="gate")
@@ -171,7 +172,7 @@ def test_what_mends_failures_is_said_in_words_of_the_program_s() -> None:
 def test_of_many_attempts_only_the_last_are_told_in_full() -> None:
     closed = tuple(
         AttemptRecord(
-            phase="green", number=number, verdict="closed", reasons=(make_reason(f"target_failed: try {number}"),)
+            phase="green", number=number, outcome=Closed(), reasons=(make_reason(f"target_failed: try {number}"),)
         )
         for number in range(1, 21)
     )

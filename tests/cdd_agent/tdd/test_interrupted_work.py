@@ -9,7 +9,8 @@ from cdd_agent.errors import BudgetSpent, CddError
 from cdd_agent.events import Notice
 from cdd_agent.model.conversation import Text, Turn
 from cdd_agent.tdd.context import Context
-from cdd_agent.tdd.cycle import Cycle, Ending
+from cdd_agent.tdd.cycle import Cycle
+from cdd_agent.tdd.phase_run import Ending
 from cdd_agent.testrun.suite import SuiteRun
 from cdd_agent.work import state as states
 from cdd_agent.work.state import InterruptedWork, RunState, StepExecution

@@ -7,7 +7,8 @@ import pytest
 from cdd_agent.events import Notice
 from cdd_agent.model.conversation import Turn, UserMessage
 from cdd_agent.review import Comment, Comments, Place
-from cdd_agent.tdd.cycle import Cycle, Ending
+from cdd_agent.tdd.cycle import Cycle
+from cdd_agent.tdd.phase_run import Ending
 from cdd_agent.work import state as states
 from cdd_agent.work.records import find_records
 from cdd_agent.work.state import RunState, Status, StepKey

@@ -9,7 +9,8 @@ import pytest
 from cdd_agent.audit.auditor import Auditor
 from cdd_agent.model.conversation import Turn
 from cdd_agent.tdd.context import Kind, WorkItem
-from cdd_agent.tdd.cycle import Cycle, Ending
+from cdd_agent.tdd.cycle import Cycle
+from cdd_agent.tdd.phase_run import Ending
 from cdd_agent.work.finding import Finding
 from cdd_agent.work.wording import explain, format_reason
 from tests.fakes.cases import soak_after

@@ -9,7 +9,8 @@ from cdd_agent.errors import CddError
 from cdd_agent.model.budget import Budget
 from cdd_agent.model.conversation import Request, Text, Turn
 from cdd_agent.tdd.context import Context
-from cdd_agent.tdd.cycle import Cycle, Ending
+from cdd_agent.tdd.cycle import Cycle
+from cdd_agent.tdd.phase_run import Ending
 from tests.fakes.model import ScriptedModel, call, says
 from tests.fakes.project import CODE, TEST, TEST_FILE, TIDY, Project, content_as_it_is, green, item, red, writes
 

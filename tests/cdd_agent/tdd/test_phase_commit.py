@@ -7,11 +7,12 @@ from cdd_agent.events import Committed
 from cdd_agent.git.repository import CommitId
 from cdd_agent.tdd.context import Context
 from cdd_agent.tdd.phase_commit import PhaseCommit, make_handoff_id
+from cdd_agent.work.outcome import Open
 from cdd_agent.work.state import AttemptRecord, StepExecution
 from tests.fakes.model import ScriptedModel
 from tests.fakes.project import Project, item
 
-OPEN = AttemptRecord(phase="green", number=2, verdict="open", report="reports/sale/r.json")
+OPEN = AttemptRecord(phase="green", number=2, outcome=Open(), report="reports/sale/r.json")
 
 
 @pytest.fixture

@@ -14,13 +14,14 @@ from cdd_agent.tdd.context import Context
 from cdd_agent.tdd.locks import alone_on
 from cdd_agent.tdd.recovery import StepRecovery
 from cdd_agent.tdd.step import snapshot_ref
+from cdd_agent.work.outcome import Closed, Open
 from cdd_agent.work.records import find_records
 from cdd_agent.work.state import AttemptRecord, Status, StepExecution, lock_repository
 from tests.fakes.cases import soak_after
 from tests.fakes.model import ScriptedModel
 from tests.fakes.project import Project
 
-TRIED = AttemptRecord(phase="red", number=1, verdict="open")
+TRIED = AttemptRecord(phase="red", number=1, outcome=Open())
 MINE = "def total(prices):\n    return sum(prices)  # mine\n"
 
 
@@ -98,7 +99,7 @@ def test_the_work_of_the_last_attempt_is_restored_though_the_tree_was_lost(
     write(context, "half.py", "of the model\n")
     tried = context.snapshots.take(snapshot_ref("sale", step, name="red-1"), message="red attempt 1")
     project.git("worktree", "remove", "--force", str(context.workplace.tree.root))
-    underway = replace(step, attempts=(replace(TRIED, verdict="closed", checkpoint=tried.ref),))
+    underway = replace(step, attempts=(replace(TRIED, outcome=Closed(), checkpoint=tried.ref),))
     again = project.context(ScriptedModel([]))
     StepRecovery("sale", underway, context=again).restore()
     assert (again.workspace.root / "half.py").read_text() == "of the model\n"
@@ -150,7 +151,7 @@ def test_a_new_try_at_a_step_begins_on_the_users_commit(
 @pytest.mark.slow
 def test_a_step_is_underway_while_there_is_something_to_lose(context: Context, step: StepExecution) -> None:
     assert not StepRecovery("sale", step, context=context).is_underway(), "nothing has come of it yet"
-    tried = replace(step, attempts=(replace(TRIED, verdict="closed"),))
+    tried = replace(step, attempts=(replace(TRIED, outcome=Closed()),))
     assert StepRecovery("sale", tried, context=context).is_underway()
     assert not StepRecovery("sale", replace(tried, status=Status.FAILED), context=context).is_underway()
 
@@ -190,8 +191,8 @@ def test_a_phase_that_was_given_up_leaves_no_checkpoint_to_go_on_from(context: C
     green = context.snapshots.take("refs/cdd/checkpoints/sale/green", message="green")
     refused = context.snapshots.take("refs/cdd/checkpoints/sale/refused", message="refused")
     attempts = (
-        AttemptRecord(phase="green", number=1, verdict="open", checkpoint=green.ref),
-        AttemptRecord(phase="refactor", number=1, verdict="closed", checkpoint=refused.ref),
+        AttemptRecord(phase="green", number=1, outcome=Open(), checkpoint=green.ref),
+        AttemptRecord(phase="refactor", number=1, outcome=Closed(), checkpoint=refused.ref),
     )
     over = replace(step, attempts=attempts, commits={"green": "g", "refactor": "g"})
     assert StepRecovery("sale", over, context=context).refs.find_last() == green
@@ -277,7 +278,7 @@ def test_taking_a_step_back_after_an_interruption_leaves_the_users_changes_and_c
 ) -> None:
     write(context, "half.py", "the model's\n")
     tried = context.snapshots.take(snapshot_ref("sale", step, name="red-1"), message="red attempt 1")
-    underway = replace(step, attempts=(replace(TRIED, verdict="closed", checkpoint=tried.ref),))
+    underway = replace(step, attempts=(replace(TRIED, outcome=Closed(), checkpoint=tried.ref),))
     theirs = commit(project, "theirs.py")
     project.write({"half.py": "a person's\n", "prices.py": MINE})
     StepRecovery("sale", underway, context=context).undo_if_underway(why="anew")

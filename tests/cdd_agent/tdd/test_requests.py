@@ -20,8 +20,9 @@ from cdd_agent.model.conversation import Request, Text, ToolCall, ToolResult, Tu
 from cdd_agent.review import Comments, Place
 from cdd_agent.tdd.attempt import FORKED
 from cdd_agent.tdd.context import Kind
-from cdd_agent.tdd.cycle import Cycle, Ending
+from cdd_agent.tdd.cycle import Cycle
 from cdd_agent.tdd.instructions import TABLE, load_texts
+from cdd_agent.tdd.phase_run import Ending
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.tickets.ticket import create
 from cdd_agent.work import state as states

@@ -3,7 +3,6 @@ from dataclasses import replace
 import pytest
 
 from cdd_agent.tdd.verdict import (
-    RedVerdict,
     classify_red,
     find_absent_tests,
     find_changed_tests,
@@ -11,6 +10,7 @@ from cdd_agent.tdd.verdict import (
     find_extra_tests,
     judge_run,
 )
+from cdd_agent.work.outcome import Closed, Covered, Open, Outcome, RedVerdict
 from cdd_agent.work.wording import explain
 from pytest_tdd_agent.report import Case, CollectError, Failure, Reason, SuiteReport, Verdict
 from tests.fakes.project import item
@@ -39,48 +39,48 @@ def closed(*codes: str) -> Verdict:
 OPEN = Verdict(phase="red", open=True)
 
 
-def classify(judged: Verdict, run: SuiteReport | None, *, baseline: SuiteReport = EMPTY) -> RedVerdict:
+def classify(judged: Verdict, run: SuiteReport | None, *, baseline: SuiteReport = EMPTY) -> Outcome:
     """Classify RED of a step that adds ``calc.py``."""
     step = replace(item(), sources=("calc.py",))
     return classify_red(step, judged, report=run, baseline=baseline)
 
 
 def test_an_open_red_is_valid_or_waits_for_a_name_that_is_to_be_made() -> None:
-    assert classify(OPEN, report(failure("assertion"))) is RedVerdict.VALID
+    assert classify(OPEN, report(failure("assertion"))) == Open(RedVerdict.VALID)
     missing = report(failure("import_error", missing="calc.add"), failure("assertion"))
-    assert classify(OPEN, missing) is RedVerdict.VALID_MISSING_SYMBOL
+    assert classify(OPEN, missing) == Open(RedVerdict.VALID_MISSING_SYMBOL)
 
 
 def test_what_failed_before_says_nothing_of_the_new_tests() -> None:
     old = CollectError(nodeid="old.py", failure=failure("missing_module", phase="collect", missing="calc"))
     run = report(failure("assertion"))
     with_old = replace(run, collect_errors=(old,))
-    assert classify(OPEN, with_old, baseline=with_old) is RedVerdict.VALID
+    assert classify(OPEN, with_old, baseline=with_old) == Open(RedVerdict.VALID)
 
 
 @pytest.mark.parametrize(
     ("codes", "word"),
     [
-        (("already_green",), RedVerdict.ALREADY_GREEN),
-        (("already_green", "wrong_reason"), RedVerdict.INVALID),
-        (("flaky_target",), RedVerdict.FLAKY),
-        (("broke_others", "flaky_target"), RedVerdict.BROKE_OTHERS),
-        (("source_changed", "broke_others"), RedVerdict.TAMPER),
-        (("tampered",), RedVerdict.TAMPER),
-        (("test_removed",), RedVerdict.TAMPER),
-        (("wrong_reason",), RedVerdict.INVALID),
-        (("run_incomplete",), RedVerdict.INVALID),
-        (("no_tests",), RedVerdict.INVALID),
+        (("already_green",), Covered()),
+        (("already_green", "wrong_reason"), Closed(RedVerdict.INVALID)),
+        (("flaky_target",), Closed(RedVerdict.FLAKY)),
+        (("broke_others", "flaky_target"), Closed(RedVerdict.BROKE_OTHERS)),
+        (("source_changed", "broke_others"), Closed(RedVerdict.TAMPER)),
+        (("tampered",), Closed(RedVerdict.TAMPER)),
+        (("test_removed",), Closed(RedVerdict.TAMPER)),
+        (("wrong_reason",), Closed(RedVerdict.INVALID)),
+        (("run_incomplete",), Closed(RedVerdict.INVALID)),
+        (("no_tests",), Closed(RedVerdict.INVALID)),
     ],
 )
-def test_a_closed_red_has_one_word_the_worst_first(codes: tuple[str, ...], word: RedVerdict) -> None:
-    assert classify(closed(*codes), EMPTY) is word
+def test_a_closed_red_has_one_word_the_worst_first(codes: tuple[str, ...], word: Outcome) -> None:
+    assert classify(closed(*codes), EMPTY) == word
 
 
 def test_red_is_not_green_already_while_one_of_its_new_tests_fails() -> None:
     one = report(failure("assertion"))
-    assert classify(closed("already_green"), one) is RedVerdict.INVALID
-    assert classify(closed("already_green"), one, baseline=one) is RedVerdict.ALREADY_GREEN, "it failed before"
+    assert classify(closed("already_green"), one) == Closed(RedVerdict.INVALID)
+    assert classify(closed("already_green"), one, baseline=one) == Covered(), "it failed before"
 
 
 def names(*nodeids: str, line: int = 0) -> SuiteReport:
@@ -185,7 +185,7 @@ def test_a_file_that_cannot_be_read_as_python_defines_what_it_may() -> None:
 
 
 def test_without_a_run_nothing_is_valid() -> None:
-    assert classify(closed("no_change"), None) is RedVerdict.INVALID
+    assert classify(closed("no_change"), None) == Closed(RedVerdict.INVALID)
 
 
 SHOP = """CASES = [1]

@@ -5,11 +5,12 @@ from hypothesis import strategies as st
 from cdd_agent.errors import UsageError
 from cdd_agent.events import Change
 from cdd_agent.work import state
+from cdd_agent.work.outcome import Closed
 from cdd_agent.work.state import AttemptRecord, RunState, Status, StepKey, Usage
 from tests.fakes.reasons import make_reason
 
 ONE, TWO = (StepKey(number=n, title=f"Step {n}", text_sha256=f"sha{n}") for n in (1, 2))
-RED = AttemptRecord(phase="red", number=1, verdict="closed", reasons=(make_reason("already_green: it passes"),))
+RED = AttemptRecord(phase="red", number=1, outcome=Closed(), reasons=(make_reason("already_green: it passes"),))
 
 
 def new_run() -> RunState:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from cdd_agent.errors import DocumentError, UsageError
 from cdd_agent.work import state as work
+from cdd_agent.work.outcome import Closed, Open
 from cdd_agent.work.state import AttemptRecord, RunState, Status, StepExecution, StepKey, Usage
 from cdd_agent.work.state_file import (
     ForeignStateError,
@@ -27,6 +28,7 @@ from cdd_agent.work.state_file import (
     seal_state,
 )
 from cdd_agent.work.wording import explain
+from tests.cdd_agent.work.test_outcome import OUTCOMES
 from tests.fakes.cases import soak_after
 from tests.fakes.reasons import make_reason
 
@@ -45,7 +47,7 @@ attempts = st.builds(
     AttemptRecord,
     phase=st.sampled_from(["red", "green", "refactor"]),
     number=st.integers(1, 20),
-    verdict=st.sampled_from(["open", "closed"]),
+    outcome=st.sampled_from(OUTCOMES),
     reasons=st.lists(texts.map(make_reason), max_size=2).map(tuple),
     report=optional,
     checkpoint=optional,
@@ -235,7 +237,13 @@ def test_sentences_that_an_earlier_version_saved_become_records_with_a_text(is_l
     step = state["step_executions"]["1"]
     step |= {
         "attempts": [
-            {"phase": "green", "number": 1, "verdict": "closed", "reasons": ["target_failed: t fails: 1"]},
+            {
+                "phase": "green",
+                "number": 1,
+                "verdict": "closed",
+                "reasons": ["target_failed: t fails: 1"],
+                "finding": None,
+            },
             {"phase": "green", "number": 2, "verdict": "open", "evidence": ["Not verified: shop is elsewhere", "Fine"]},
         ],
         "landed": {**step, "refusal": {"phase": "red", "reasons": ["no_tests: none"]}},
@@ -249,6 +257,7 @@ def test_sentences_that_an_earlier_version_saved_become_records_with_a_text(is_l
     read = decode_state(json.dumps(state).encode(), path="state.json", lines=lines).execution(1)
     closed, opened = read.attempts
     assert closed.reasons == (make_reason("target_failed: t fails: 1"),)
+    assert (closed.outcome, opened.outcome) == (Closed(), Open())
     assert [explain(found) for found in opened.evidence] == ["Not verified: shop is elsewhere", "Fine"]
     assert [found.is_unverified for found in opened.evidence] == [True, False]
     assert read.landed is not None
@@ -546,7 +555,7 @@ def test_what_is_no_file_is_reported_without_waiting_and_stays(kind: str, tmp_pa
 OWN = AttemptRecord(
     phase="red",
     number=1,
-    verdict="open",
+    outcome=Open(),
     report="services/sale/.cdd/reports/csv/step-1-abc-red-1.json",
     checkpoint="refs/cdd/checkpoints/csv/step-1-abc-red-1",
 )
@@ -596,7 +605,7 @@ def make_long(count: int) -> RunState:
 
 
 def complete(state: RunState, *numbers: int) -> RunState:
-    attempts = tuple(AttemptRecord(phase=phase, number=1, verdict="open") for phase in ("red", "green", "refactor"))
+    attempts = tuple(AttemptRecord(phase=phase, number=1, outcome=Open()) for phase in ("red", "green", "refactor"))
     done = {number: replace(state.execution(number), status=Status.COMPLETED, attempts=attempts) for number in numbers}
     return replace(state, step_executions={**state.step_executions, **done})
 

@@ -35,7 +35,7 @@ def _maybe(random: Random, usual: JSON) -> JSON:
 
 
 def _step(random: Random, number: int) -> JSON:
-    attempt: JSON = {"phase": "red", "number": 1, "verdict": "open", "reasons": [text(random, most=1)]}
+    attempt: JSON = {"phase": "red", "number": 1, "outcome": {"type": "open"}, "reasons": [text(random, most=1)]}
     return {
         "step_number": _maybe(random, number),
         "title": _maybe(random, text(random, most=2)),

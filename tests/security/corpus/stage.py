@@ -19,6 +19,7 @@ from cdd_agent.tdd.baseline import take_baseline
 from cdd_agent.tdd.context import Context
 from cdd_agent.tdd.recovery import StepRecovery
 from cdd_agent.testrun.interpreter import Interpreter
+from cdd_agent.work.outcome import Closed
 from cdd_agent.work.state import AttemptRecord, StepExecution
 from tests.fakes.model import ScriptedModel, says
 from tests.fakes.project import FILES, TEST, TEST_FILE, Project, item
@@ -158,7 +159,7 @@ def _attempt(injection: Injection, stage: Stage, *, context: Context) -> tuple[A
     if injection.channel == "tests":  # failures of other tests, which failed before, are not shown
         work = replace(work, tests=(*work.tests, HOSTILE_TEST))
     if injection.channel == "gate":
-        refused = AttemptRecord(phase="green", number=1, verdict="closed", reasons=(make_reason(injection.says),))
+        refused = AttemptRecord(phase="green", number=1, outcome=Closed(), reasons=(make_reason(injection.says),))
         step = replace(step, attempts=(refused,))
     baseline = take_baseline(work, "green", step=step, tip=context.workplace.begin(), context=context)
     before = digests(project.folder.parent)

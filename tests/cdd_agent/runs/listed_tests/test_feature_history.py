@@ -11,8 +11,8 @@ from cdd_agent.git.repository import CommitId
 from cdd_agent.runs import test_list
 from cdd_agent.runs.feature import begin_feature, find_resumable, list_used_names, read_history
 from cdd_agent.runs.ledger import Known, Ledger
-from cdd_agent.tdd.verdict import RedVerdict
 from cdd_agent.work.handoff import CurrentTest
+from cdd_agent.work.outcome import Covered
 from cdd_agent.work.records import find_records
 from cdd_agent.work.state import Status
 from tests.cdd_agent.runs.listed_tests.conftest import (
@@ -64,7 +64,7 @@ def test_the_request_and_every_cycle_are_told_by_the_history(stopped_after: Stop
     assert state.status == Status.COMPLETED
     first, second, end = state.step_executions.values()
     assert (first.title, tuple(first.commits)) == (TITLES[0], ("plan", "red", "green", "refactor"))
-    assert (second.title, second.attempts[-1].finding) == (TITLES[1], RedVerdict.ALREADY_GREEN)
+    assert (second.title, second.attempts[-1].outcome) == (TITLES[1], Covered("kept"))
     assert test_list.read_answer(end.attempts[0].answer or "") is None
     assert test_list.read_answer(first.attempts[0].answer or "") == CurrentTest(
         description=TITLES[0], test_file=TESTS, impl_file=SOURCE

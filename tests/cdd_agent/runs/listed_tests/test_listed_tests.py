@@ -2,7 +2,8 @@
 
 from cdd_agent.runs.feature import make_feature
 from cdd_agent.runs.listed_tests import ListedTests
-from cdd_agent.tdd.cycle import Ending
+from cdd_agent.tdd.phase_run import Ending, How
+from cdd_agent.work.outcome import Open
 from cdd_agent.work.state import AttemptRecord, RunState, Status, StepExecution
 from tests.cdd_agent.runs.listed_tests.conftest import REQUEST, SLUG
 from tests.fakes.project import Project
@@ -11,10 +12,10 @@ NOW = "2026-01-31T12:00:00Z"
 CHOSEN = AttemptRecord(
     phase="plan",
     number=1,
-    verdict="open",
+    outcome=Open(),
     answer='{"currentTest": {"description": "adds", "testFile": "tests/test_sum.py", "implFile": "sum.py"}}',
 )
-NONE = AttemptRecord(phase="plan", number=1, verdict="open", answer='{"currentTest": null}')
+NONE = AttemptRecord(phase="plan", number=1, outcome=Open(), answer='{"currentTest": null}')
 
 
 def source(project: Project) -> ListedTests:
@@ -57,6 +58,6 @@ def test_a_cycle_that_was_undone_comes_before_a_new_one(project: Project) -> Non
 
 def test_where_plan_chooses_none_the_run_is_complete_without_the_undone_cycles(project: Project) -> None:
     over = state(step(1, Status.IN_PROGRESS, NONE, plan="a"), step(2, Status.PENDING), current=1)
-    done = source(project).accept(over, Ending(state=over, how="done"), now=NOW)
+    done = source(project).accept(over, Ending(state=over, how=How.DONE), now=NOW)
     assert (done.status, list(done.step_executions)) == (Status.COMPLETED, [1])
     assert source(project).next(done) is None
