@@ -16,11 +16,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from cdd_agent.config import settings
 from cdd_agent.config.trust import Approvals
 from cdd_agent.errors import CddError
 from cdd_agent.storage import is_leftover
-from cdd_agent.work.state import Status
+from cdd_agent.work.state import RunState, Status
 from cdd_agent.work.state_file import load_state
 from tests.fakes.lean import lean_python
 from tests.fakes.project import QUICK
@@ -169,7 +171,7 @@ class Trial:
 
     def end(self) -> End:
         """What the run came to."""
-        state = load_state(self.project / "tickets" / SLUG / "execution-state.json")
+        state = self._load_state(self.project / "tickets" / SLUG / "execution-state.json")
         commits = self.git("log", "--reverse", "--format=%H").split()
         return End(
             tree=self.git("rev-parse", "HEAD^{tree}"),
@@ -179,13 +181,19 @@ class Trial:
             untidy=self.git("status", "--porcelain"),
         )
 
+    def _load_state(self, path: Path) -> RunState | None:
+        """The state, read as its user: the seal is made with the user's secret."""
+        with pytest.MonkeyPatch.context() as environ:
+            environ.setenv("XDG_STATE_HOME", str(self.state_home))
+            return load_state(path)
+
     def torn(self) -> list[str]:
         """The files of ours that are neither an old nor a new whole one."""
         ticket, private = self.project / "tickets" / SLUG, self.project / ".git" / "cdd"
         found = []
         for path in (ticket / "execution-state.json", ticket / "execution-state.json.bak"):
             try:
-                load_state(path)
+                self._load_state(path)
             except CddError as error:
                 found.append(f"{path.name}: {error.happened}")
         spec = re.sub(r"(?m)^status: (executing|done)$", "status: refined", (ticket / "spec.yaml").read_text())
