@@ -24,7 +24,7 @@ from cdd_agent.git.commits import CARRIED, list_pointers, note_clean_index
 from cdd_agent.git.hardening import list_active_filters
 from cdd_agent.git.repository import CommitId, CopyLimits, Repository, name_submodule, resolve_revision
 from cdd_agent.git.runner import GitError, GitUnable, RepositoryLocation, Runner, find_location
-from cdd_agent.storage import hold, measure_folder, read_ordinary, require_no_links, write_atomic
+from cdd_agent.storage import hold, measure_folder, read_ordinary, require_no_links, sweep, write_atomic
 from cdd_agent.work.state import locate_checkpoints_lock
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -146,6 +146,7 @@ class GitExport:
 
         Programs find the folder at ``shown_at``. A history of more than ``_MOST_HISTORY_BYTES`` is cut before ``head``.
         """
+        sweep(Path(folder) for folder, _, _ in os.walk(self.folder))  # a kill may have left half-written files
         target, last = resolve_revision(repository, head), self.read_head()
         if last != target:
             if last is None or not repository.is_ancestor(last, of=target):

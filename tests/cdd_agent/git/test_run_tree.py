@@ -335,6 +335,17 @@ def test_an_export_of_another_history_forgets_the_first(
     assert second not in see(tree, made, "cat-file", "--batch-check", "--batch-all-objects")
 
 
+def test_an_export_removes_what_a_killed_one_left(trees: RunTrees, repository: Repository, tmp_path: Path) -> None:
+    tree = prepare(trees, repository)
+    made = export(tree, tmp_path / "git", head_of(repository))
+    left = [made.folder / ".HEAD.cdd-dwyjzq8_.tmp", made.folder / "refs" / "heads" / ".main.cdd-a1b2c3d4.tmp"]
+    for path in left:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"")
+    export(tree, tmp_path / "git", head_of(repository))
+    assert not any(path.exists() for path in left)
+
+
 def test_a_large_history_is_cut(
     trees: RunTrees, repository: Repository, tmp_path: Path, *, monkeypatch: pytest.MonkeyPatch
 ) -> None:
