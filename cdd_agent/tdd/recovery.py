@@ -146,14 +146,12 @@ class StepRecovery:
 
     def undo_red(self, *, why: str, kept: str) -> CommitId:
         """Return files and branch to the state before RED, and return the new tip; the ref ``kept`` has the files."""
-        context, base, head = self.context, self._find_base_of_red(), self.context.repository.read_head()
+        context, base = self.context, self._find_base_of_red()
         snapshot, tip = context.snapshots.find(self.baseline_ref("red")), self.refs.read_tip()
         assert base is not None
         assert snapshot is not None
         assert tip is not None
-        if head is not None and head != base:
-            context.repository.git("update-ref", self.free_ref("commits", under="abandoned"), head)
-            context.workplace.take_back(head, base=base)
+        self._take_back(base)
         tip = context.workplace.follow(base, made=None, tip=tip)
         context.snapshots.restore(snapshot)
         self.refs.save_tip(tip)
@@ -174,7 +172,8 @@ class StepRecovery:
         if snapshot is None:
             return
         saved = snapshots.take(self.free_ref("undone"), message=why)
-        self._take_back()
+        if (start := self._find_start()) is not None:
+            self._take_back(start)
         snapshots.restore(snapshot)
         self.context.emit(RolledBack(checkpoint=snapshot.ref, kept=saved.ref, why=why))
 
@@ -184,14 +183,15 @@ class StepRecovery:
             self.restore()
             self.undo(why=why)
 
-    def _take_back(self) -> None:
+    def _find_start(self) -> CommitId | None:
+        """Return the commit to which the branch returns; None if it stays."""
         repository, base, head = self.context.repository, self.step.base_commit, self.context.repository.read_head()
         if head is None or base is None or head == base:
-            return
+            return None
         if head not in self.step.commits.values():
             text = f"HEAD is at {head[:10]}, a commit that this step did not make: cdd leaves the branch as it is."
             self.context.emit(Notice(text=text))
-            return
+            return None
         # The user may have committed between two phases: what is below such a commit stays with it.
         own, target = set(self.step.commits.values()), head
         while target in own and target != base:
@@ -199,8 +199,14 @@ class StepRecovery:
         if target != base:
             text = f"The branch returns to {target[:10]}, a commit that this step did not make."
             self.context.emit(Notice(text=text))
-        repository.git("update-ref", self.free_ref("commits", under="abandoned"), head)
-        self.context.workplace.take_back(head, base=target)
+        return target
+
+    def _take_back(self, target: CommitId) -> None:
+        """Return branch and files of the user to ``target``; a ref keeps the commits."""
+        head = self.context.repository.read_head()
+        if head is not None and head != target:
+            self.context.repository.git("update-ref", self.free_ref("commits", under="abandoned"), head)
+            self.context.workplace.take_back(head, base=target)
 
     def free_ref(self, word: str, *, under: str = "attempts") -> str:
         """Return the name of a ref of the step that does not exist yet."""
