@@ -450,7 +450,9 @@ class Back:
         run = _find_run(self._root, last.ticket)
         state = load_state(run.state_path) if run is not None else None
         step = state.step_executions.get(int(last.number)) if state and last.number.isdecimal() else None
-        return step.base_commit if step is not None and last.commit in step.commits.values() else None
+        if step is None or last.commit not in step.commits.values() or step.base_commit == last.commit:
+            return None  # the last: after a rollback into the step, it continues from there
+        return step.base_commit
 
     def _list_steps_since(self, base: str) -> tuple[str, ...]:
         """Return the steps whose commits follow ``base``, newest first; none if there are other commits, or parts."""

@@ -134,7 +134,8 @@ class Run:
         for name, text in files.items():
             (self.root / name).parent.mkdir(parents=True, exist_ok=True)
             (self.root / name).write_text(text)
-        title = f"{PHASE_OF[phase]}: {TITLES[cycle - 1]}\n\nTicket: {SLUG}\nHandoff-Id: {phase.lower()}-{cycle}\n"
+        trailers = f"Ticket: {SLUG}\nPhase: {phase}\nCycle: {cycle}\nHandoff-Id: {phase.lower()}-{cycle}\n"
+        title = f"{PHASE_OF[phase]}: {TITLES[cycle - 1]}\n\n{trailers}"
         commit = commit_paths(self.repository, title, paths=files, allow_empty=not files)
         append_line(self.repository, commit, line=encode(said(phase, cycle, commit=commit, following=following)))
         checkpoint = snapshot_ref(SLUG, self.step, name=f"{PHASE_OF[phase]}-1")

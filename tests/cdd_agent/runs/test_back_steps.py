@@ -16,6 +16,7 @@ from cdd_agent.tickets.ticket import find
 from cdd_agent.work.records import find_records
 from cdd_agent.work.state import RunState, Status, replace_step
 from cdd_agent.work.state_file import load_state, save_state
+from tests.cdd_agent.runs.made_runs import Run
 from tests.fakes.cases import soak_after
 from tests.fakes.command_line import run_words
 from tests.fakes.demo import SLUG
@@ -199,3 +200,18 @@ def test_a_record_that_cannot_be_read_is_named(finished: Path, back: Back, *, te
     (folder / "moves.json").write_text(text)
     with pytest.raises(UsageError, match=rf"moves\.json {why}"):
         back.plan_return()
+
+
+def test_the_last_cycle_of_a_feature_goes_and_comes_back(run: Run) -> None:
+    before = load_state(run.state_path)
+    plan = run.back.plan_step()
+    assert plan.move.what == "step 2 of tdd-calculator"
+    assert len(effects_of(plan).going) == 4
+    run.back.go(plan)
+    assert run.repository.read_head() == run.commits["refactor 1"]
+    then = load_state(run.state_path)
+    assert then is not None
+    assert list(then.step_executions) == [1]
+    run.back.go(run.back.plan_return())
+    assert run.repository.read_head() == run.commits["refactor 2"]
+    assert load_state(run.state_path) == before

@@ -1,0 +1,87 @@
+"""From every point there is a way back: an undo restores branch, index, files, permissions and states."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cdd_agent.errors import UsageError
+from cdd_agent.git.tree_store import Description
+from cdd_agent.runs.back import Back, MovePlan
+from cdd_agent.work.state_file import load_state
+from tests.cdd_agent.runs.made_runs import Run, copied, history, own_files, work_tree
+
+COMMITS = tuple(f"{phase} {cycle}" for cycle in (1, 2) for phase in ("plan", "red", "green", "refactor"))
+MOVES = (*COMMITS, "step", "restore", "rewind", "undo", "redo")
+
+
+def observe(run: Run) -> object:
+    """Return all that a move changes: the user's files with their permissions, HEAD, branch, index, and the state."""
+    files = {name: about for name, about in work_tree(run.root).items() if not name.startswith((".git/", ".cdd/"))}
+    folders = [str(path) for path in run.root.rglob("*") if path.is_dir() and not {".git", ".cdd"} & {*path.parts}]
+    return files, sorted(folders), history(run.repository), load_state(run.state_path)
+
+
+def plan(back: Back, move: str, *, run: Run) -> MovePlan:
+    match move:
+        case "step":
+            return back.plan_step()
+        case "restore":
+            return back.plan_files(back.checkpoints.find("start"))
+        case "rewind":
+            return back.plan_rewind(back.checkpoints.find("start"))
+        case "undo" | "redo":
+            return back.plan_return(is_redo=move == "redo")
+    return back.plan_commit(run.commits[move])
+
+
+def check_moves(run: Run, moves: list[str]) -> int:
+    """Make those of the moves that are possible, each undo and redo checked against what was seen before."""
+    done, undone, made = list[object](), list[object](), 0
+    for move in moves:
+        before = observe(run)
+        try:
+            run.back.go(plan(run.back, move, run=run))
+        except UsageError:  # as there is nothing to undo, or the commit is not part of the branch
+            assert observe(run) == before
+            continue
+        made += 1
+        match move:
+            case "undo":
+                assert observe(run) == done.pop()
+                undone.append(before)
+            case "redo":
+                assert observe(run) == undone.pop()
+                done.append(before)
+            case _:
+                done, undone = [*done, before], []
+    while done:
+        run.back.go(run.back.plan_return())
+        assert observe(run) == done.pop()
+    return made
+
+
+def prepare(run: Run) -> None:
+    """Let the user have changes of every kind, and a checkpoint of some of them."""
+    own_files(run)
+    (run.root / "calc.py").chmod(0o600)
+    run.back.checkpoints.create(Description(kind="manual", name="start"))
+    (run.root / "later.txt").write_bytes(b"later\r\n")
+    (run.root / "new.txt").unlink()
+    (run.root / "empty" / "folder").mkdir(parents=True)
+
+
+def test_an_undo_leads_back_from_every_kind_of_point(run: Run) -> None:
+    moves = ["green 2", "undo", "redo", "restore", "red 1", "undo", "undo", "redo", "rewind", "undo"]
+    prepare(run)
+    assert check_moves(run, moves) == len(moves)
+
+
+@pytest.mark.slow
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(moves=st.lists(st.sampled_from(MOVES), min_size=1, max_size=8))
+def test_undo_and_redo_lead_back_after_any_moves(
+    made: Run, tmp_path_factory: pytest.TempPathFactory, *, moves: list[str]
+) -> None:
+    run = copied(made, tmp_path_factory.mktemp("moves") / "project")
+    prepare(run)
+    check_moves(run, moves)
