@@ -26,7 +26,7 @@ from cdd_agent.errors import DocumentError, UsageError, join_first
 from cdd_agent.events import Change, CommitMoved, Emit, Notice, RollbackPlanned
 from cdd_agent.git.commits import require_finished
 from cdd_agent.git.fork import ABANDONED, find_home
-from cdd_agent.git.landing import Landed, LandingConflict, Landings, find_obstacle
+from cdd_agent.git.landing import ExactFiles, Landed, LandingConflict, Landings, find_obstacle
 from cdd_agent.git.notes import Note, read_handoffs, survey_notes
 from cdd_agent.git.repository import CommitId, Repository, resolve_revision
 from cdd_agent.git.runner import GitRefused
@@ -51,8 +51,9 @@ _TRAILERS = "%x00".join(f"%(trailers:{key},valueonly)" for key in _KEYS)
 _FORMAT = f"--format=%H%x00%s%x00{_TRAILERS}"
 _MOST_COMMITS = 50
 _MOST_BYTES = 10_000_000
-_MOST_MOVES = 100
+_MOST_MOVES = 50
 _MOST_SHOWN = 10
+_SHORT_ID = 16
 _KEPT = "refs/cdd/undone"
 
 
@@ -66,14 +67,16 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     """The move in a few words, such as ``the restore of checkpoint 3``, or what it took back."""
     before: str
     """The ref of the checkpoint that holds the point before."""
+    point: str = ""
+    """The id of that checkpoint: once it is deleted, another one can get its number."""
     branch: str = ""
     source: str = ""
     target: str = ""
     """The branch that moved and its commits; empty if it stayed."""
     files: str = ""
     """The ref of the checkpoint whose files were restored; empty if the files followed the branch."""
-    evidence: int = 0
-    """The number under which the evidence of runs is saved that comes back; 0 for none."""
+    evidence: str = ""
+    """The point with which the evidence of runs was saved that comes back; empty for none."""
     is_done: bool = False
 
 
@@ -198,23 +201,22 @@ class Back:
                 + (f"; what an earlier version of cdd rolled back: git log {old}^" if old else ""),
             )
         last, turn = stack[-1], "redo" if is_redo else "undo"
-        point = self._find_point(last.before)
-        move = msgspec.structs.replace(last, turn=turn, before="", files="", is_done=False)
+        move = msgspec.structs.replace(last, turn=turn, before="", is_done=False)
         restore = None
         if last.files:
-            restore = self.checkpoints.plan(point)
-            move = msgspec.structs.replace(move, files=point.ref)
+            restore = self.checkpoints.plan(self._require_point(last))
+            move = msgspec.structs.replace(move, files=last.before)
         if not last.branch:
             return MovePlan(move=move, restore=restore, returns=last)
         branch, head = self._find_start()
         self._require_same_branch(last, branch=branch, head=head)
-        number = point.number
-        move = msgspec.structs.replace(move, source=head, target=last.source, evidence=number)
+        move = msgspec.structs.replace(move, source=head, target=last.source, evidence=last.point)
         effects = self._plan_branch(move, returns=True)
         return MovePlan(move=move, effects=effects, restore=restore, returns=last)
 
     def is_undone(self) -> bool:
         """Return whether the last move was an undo."""
+        self.finish()
         return any(each.turn == "undo" for each in self._read()[-1:])
 
     def suggest_undo(self) -> str:
@@ -239,21 +241,18 @@ class Back:
             about = self._describe(plan, session=session, talks=talks or {})
             departure = None if restore is None else self.checkpoints.depart(restore.target, about=about)
             before = self.checkpoints.create(about, is_limited=False) if departure is None else departure.before
-            move = msgspec.structs.replace(move, before=before.ref)
+            move = msgspec.structs.replace(move, before=before.ref, point=before.id)
             if plan.effects is not None:
-                self._save_evidence(runs, before.number)
+                self._save_evidence(runs, before.id)
                 # Before the branch moves, so that the commits can always be found again.
-                repository.refs.set(plan.effects.kept, resolve_revision(repository, plan.effects.source))
-            exact = None if departure is None else departure.exact
-            if exact is None and plan.returns is not None:
-                changed = repository.list_changes(plan.returns.source, plan.returns.target)
-                exact = self.checkpoints.read_exact(self._find_point(plan.returns.before), [c.path for c in changed])
+                kept = move.source if plan.effects.going else move.target
+                repository.refs.set(plan.effects.kept, resolve_revision(repository, kept))
             self._write((*self._read(), move))
             try:
-                self._landings.go(
+                landed = self._landings.go(
                     source=CommitId(move.source) if move.branch else None,
                     target=CommitId(move.target) if move.branch else None,
-                    exact=exact,
+                    exact=self._find_exact(plan.returns) if departure is None else departure.exact,
                     restoration=None if departure is None else departure.restoration,
                     why=move.what,
                 )
@@ -263,7 +262,21 @@ class Back:
             self._end(move, runs)
         if restore is not None:
             self.checkpoints.require_restored(restore.target, before=before)
+        self._report_saves(landed)
         return before
+
+    def _find_exact(self, returns: Move | None) -> ExactFiles | None:
+        """Return the files that a move has changed as they were before it, unless their checkpoint was deleted."""
+        point = None if returns is None else self._find_point(returns)
+        if returns is None or point is None:
+            return None
+        changed = self.repository.list_changes(returns.source, returns.target)
+        return self.checkpoints.read_exact(point, [change.path for change in changed])
+
+    def _report_saves(self, landed: Landed | None) -> None:
+        if landed is not None and landed.kept:
+            kept = join_first(landed.kept, most=_MOST_SHOWN)
+            self._emit(Notice(text=f"These files stay as you saved them meanwhile: {kept}."))
 
     def is_interrupted(self) -> bool:
         """Return whether a move was killed, or is under way."""
@@ -282,21 +295,20 @@ class Back:
                 self._drop_last()
                 return
             self._emit(Notice(text=f"Finished what was interrupted: {last.what}."))
-            if landed is not None and landed.kept:
-                kept = join_first(landed.kept, most=_MOST_SHOWN)
-                self._emit(Notice(text=f"These files stay as you saved them meanwhile: {kept}."))
+            self._report_saves(landed)
             with self._lock_runs(last) as runs:
                 self._end(last, runs)
 
     def _has_arrived(self, move: Move, *, landed: Landed | None) -> bool:
         if not move.branch:
-            return landed is not None or not self.checkpoints.plan(self._find_point(move.files)).changes
+            target = next((each for each in self.checkpoints.list_all() if each.ref == move.files), None)
+            return landed is not None or (target is not None and not self.checkpoints.plan(target).changes)
         branch, head = self.repository.read_branch(), self.repository.read_head()
         if (branch, head) not in ((move.branch, move.source), (move.branch, move.target)):
-            before = self._find_point(move.before)
             text = (
                 f"{_capitalize(move.what)} was interrupted, and the branch has moved since: cdd leaves it. "
-                f"The commits before: git log {move.source[:10]}; the files: cdd checkpoint restore {before.number}"
+                f"The commits before: git log {move.source[:10]}; the files: cdd checkpoint restore "
+                f"{move.before.rpartition('/')[2]}"
             )
             self._emit(Notice(text=text))
         return (branch, head) == (move.branch, move.target)
@@ -344,18 +356,28 @@ class Back:
         every = tuple(moves)
         file = MoveFile(moves=every[-_MOST_MOVES:])
         write_atomic(self._path, json.dumps(msgspec.to_builtins(file)).encode())
+        kept = {each.point for each in file.moves}
         for old in every[:-_MOST_MOVES]:
-            self._forget_evidence(old)
+            if old.point not in kept:
+                self._forget_evidence(old)
 
     def _drop_last(self) -> None:
         *moves, last = self._read()
         self._write(moves)
-        self._forget_evidence(last)
+        if last.point not in {each.point for each in moves}:
+            self._forget_evidence(last)
 
-    def _find_point(self, ref: str) -> Checkpoint:
-        found = next((each for each in self.checkpoints.list_all() if each.ref == ref), None)
+    def _find_point(self, move: Move) -> Checkpoint | None:
+        """Return the point before a move; None if its checkpoint was deleted."""
+        known = self.checkpoints.list_all()
+        return next((each for each in known if (each.ref, each.id) == (move.before, move.point)), None)
+
+    def _require_point(self, move: Move) -> Checkpoint:
+        found = self._find_point(move)
         if found is None:
-            raise UsageError(f"The checkpoint {ref} was deleted.", hint="list the others: cdd checkpoint list")
+            raise UsageError(
+                f"The checkpoint before {move.what} was deleted.", hint="list the others: cdd checkpoint list"
+            )
         return found
 
     # What moves.
@@ -513,10 +535,10 @@ class Back:
             with contextlib.suppress(FileNotFoundError):
                 os.utime(run.folder / "request.md")
 
-    def _save_evidence(self, runs: Iterable[Ticket], number: int) -> None:
+    def _save_evidence(self, runs: Iterable[Ticket], point: str) -> None:
         """Keep snapshots and reports of ``runs``: a step that begins again on the same commit replaces its own."""
         commands = [
-            f"update {_KEPT}/{number}/{run.slug}/{name} {value}\n"
+            f"update {_locate_refs(point)}{run.slug}/{name} {value}\n"
             for run in runs
             for name, value in self._list_snapshots(f"refs/cdd/checkpoints/{run.slug}/{self._fork}").items()
         ]
@@ -524,26 +546,25 @@ class Back:
         for run in runs:
             reports = self._folder / "reports" / run.slug
             if reports.is_dir():
-                shutil.copytree(reports, self._locate_reports(number) / run.slug, dirs_exist_ok=True)
+                shutil.copytree(reports, self._locate_reports(point) / run.slug, dirs_exist_ok=True)
 
-    def _restore_evidence(self, runs: Iterable[Ticket], number: int) -> None:
+    def _restore_evidence(self, runs: Iterable[Ticket], point: str) -> None:
         commands = list[str]()
         for run in runs:
             prefix = f"refs/cdd/checkpoints/{run.slug}/{self._fork}"
-            present, kept = self._list_snapshots(prefix), self._list_snapshots(f"{_KEPT}/{number}/{run.slug}/")
+            present, kept = self._list_snapshots(prefix), self._list_snapshots(f"{_locate_refs(point)}{run.slug}/")
             commands += [f"update {prefix}{name} {kept[name]}\n" for name in kept if present.get(name) != kept[name]]
-            if (reports := self._locate_reports(number) / run.slug).is_dir():
+            if (reports := self._locate_reports(point) / run.slug).is_dir():
                 shutil.copytree(reports, self._folder / "reports" / run.slug, dirs_exist_ok=True)
         self._update_refs(commands)
 
     def _forget_evidence(self, move: Move) -> None:
-        number = int(move.before.rpartition("/")[2])
-        refs = self.repository.list_refs(f"{_KEPT}/{number}/") if move.branch else {}
+        refs = self.repository.list_refs(_locate_refs(move.point)) if move.branch else {}
         self._update_refs(f"delete {ref} {value}\n" for ref, value in refs.items())
-        shutil.rmtree(self._locate_reports(number), ignore_errors=True)
+        shutil.rmtree(self._locate_reports(move.point), ignore_errors=True)
 
-    def _locate_reports(self, number: int) -> Path:
-        return self._folder / "undone" / str(number)
+    def _locate_reports(self, point: str) -> Path:
+        return self._folder / "undone" / point[:_SHORT_ID]
 
     def _list_snapshots(self, prefix: str) -> dict[str, str]:
         """Return name -> object of the snapshots of steps whose refs begin with ``prefix``."""
@@ -558,6 +579,10 @@ class Back:
 
 def _find_run(root: Path, slug: str) -> Ticket | None:
     return next((run for run in list_runs(root) if run.slug == slug), None)
+
+
+def _locate_refs(point: str) -> str:
+    return f"{_KEPT}/snapshots/{point[:_SHORT_ID]}/"
 
 
 def _explain_changes(paths: Mapping[str, str | None]) -> UsageError:

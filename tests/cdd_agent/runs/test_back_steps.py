@@ -64,10 +64,14 @@ def test_the_last_step_goes_and_comes_back(finished: Path, back: Back) -> None:
     assert subjects(finished) == log[len(effects_of(plan).going) :]
     assert git_status(finished) == ""
     assert state(finished).execution(1).status == Status.PENDING
+    back.checkpoints.prune(keep=0)
     again = back.plan_return()
     assert effects_of(again).coming == effects_of(plan).going
+    assert effects_of(again).kept == effects_of(plan).kept
     back.go(again)
     assert subjects(finished) == log
+    kept = Repository.find(finished).read_ref(effects_of(plan).kept)
+    assert kept == Repository.find(finished).read_head() == effects_of(plan).source
     assert describe_files(finished, leave_out=(".git", ".cdd", "tickets")) == before
     assert state(finished) == was
     with pytest.raises(UsageError, match="Nothing was undone"):
