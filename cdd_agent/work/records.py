@@ -27,7 +27,7 @@ from urllib.parse import quote
 import msgspec
 
 from cdd_agent.config.trust import find_user_folder, load_secret
-from cdd_agent.storage import RECORDS, SET_ASIDE, exclusive_lock, read_ordinary, write_atomic
+from cdd_agent.storage import RECORDS, SET_ASIDE, exclusive_lock, read_ordinary, sweep, write_atomic
 
 MAIN = "main"
 """Stands for the main work tree, as ``ROOT`` does for a project at the top of its work tree."""
@@ -197,6 +197,8 @@ def claim(records: Records, *, environment: Mapping[str, str] = os.environ) -> P
 def _take_over(top: Path, secret: bytes) -> Path | None:
     aside = None
     is_earlier = _is_of_earlier_version(top, secret)
+    if top.is_dir() and not top.is_symlink():
+        sweep((top,))  # a kill while the owner file was first written leaves nothing worth setting aside
     if os.path.lexists(top) and not is_earlier and not _is_empty(top):
         names = (top.with_name(f"{SET_ASIDE}{number}") for number in count(1))
         aside = next(path for path in names if not os.path.lexists(path))

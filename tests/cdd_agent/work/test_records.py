@@ -101,6 +101,15 @@ def test_records_without_a_valid_owner_are_set_aside(project: Path, owner: str |
     assert len(list_set_aside(records.top)) == 1
 
 
+def test_what_a_killed_first_start_left_is_removed(project: Path) -> None:
+    top = locate_records(project).top
+    top.mkdir()
+    (top / ".owner.json.cdd-37rf_ok0.tmp").write_bytes(b"")
+    records = find_records(project)
+    assert list_set_aside(records.top) == ()
+    assert [path.name for path in top.iterdir()] == ["owner.json"]
+
+
 @pytest.mark.parametrize("kind", ["folder", "file", "pipe", "link"])
 def test_whatever_is_in_place_of_the_folder_is_set_aside_under_a_free_name(project: Path, kind: str) -> None:
     top = locate_records(project).top
