@@ -17,8 +17,8 @@ from cdd_agent.errors import GateClosed
 from cdd_agent.evidence.source import list_definitions
 from cdd_agent.git.repository import Repository
 from cdd_agent.runs.request import GreenRequest, contains
-from cdd_agent.tdd.attempt import has_given_up, list_attempts
 from cdd_agent.tdd.context import Context
+from cdd_agent.tdd.phase_task import has_given_up, list_attempts
 from cdd_agent.tdd.step import LANDED_ON_OTHERS
 from cdd_agent.untrusted.documents import encode_json
 from cdd_agent.untrusted.keys import mask

@@ -23,7 +23,7 @@ from cdd_agent.git.tree_store import Checkpoints
 from cdd_agent.review import LeftFork, describe_size, diff_commits, resolve_recorded
 from cdd_agent.runs.places import find_run, locate_run
 from cdd_agent.storage import read_ordinary, write_atomic
-from cdd_agent.tdd.attempt import FORKED, name_conversation
+from cdd_agent.tdd.phase_agent import FORKED, name_conversation
 from cdd_agent.tdd.step import load_report
 from cdd_agent.tdd.verdict import is_or_contains
 from cdd_agent.testrun.suite import Suite, SuiteRun

@@ -16,7 +16,7 @@ from cdd_agent.model.budget import read_ticket_usage
 from cdd_agent.review import Anchors, Comment, Comments, Place, Side
 from cdd_agent.runs.fork import arrange
 from cdd_agent.runs.review import StepToReview, load_completed_steps, load_earlier_landing
-from cdd_agent.tdd.attempt import needs_no_test
+from cdd_agent.tdd.phase_task import needs_no_test
 from cdd_agent.tdd.step import load_report
 from cdd_agent.tickets import plan_markdown, spec
 from cdd_agent.tickets.ticket import Ticket

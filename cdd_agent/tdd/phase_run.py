@@ -29,12 +29,13 @@ from cdd_agent.evidence.copies import CleanCopies
 from cdd_agent.evidence.mutation import TimedRuns, judge_covered_tests
 from cdd_agent.git.repository import CommitId
 from cdd_agent.storage import private_folder
-from cdd_agent.tdd.attempt import Attempt, has_code, has_given_up, is_refuted, list_attempts, needs_no_test
+from cdd_agent.tdd.attempt import Attempt
 from cdd_agent.tdd.baseline import Baseline
 from cdd_agent.tdd.briefing import describe_refusal, save_interruption
 from cdd_agent.tdd.context import Context, Phase, Progress, WorkItem
 from cdd_agent.tdd.landing import LandedPhase, PhaseLanding, Refused
 from cdd_agent.tdd.phase_commit import PhaseCommit
+from cdd_agent.tdd.phase_task import has_code, has_given_up, is_refuted, list_attempts, needs_no_test
 from cdd_agent.tdd.recovery import StepRecovery
 from cdd_agent.tdd.step import load_report
 from cdd_agent.tdd.verdict import Course, choose_course, has_test, judge_run, summarize_attempt

@@ -4,8 +4,9 @@ import pytest
 
 from cdd_agent.events import AttemptStarted, GateJudged, Notice, SuiteStarted, TurnEnded
 from cdd_agent.model.conversation import Text
-from cdd_agent.tdd.attempt import Attempt, list_attempts
+from cdd_agent.tdd.attempt import Attempt
 from cdd_agent.tdd.baseline import Baseline, take_baseline
+from cdd_agent.tdd.phase_task import list_attempts
 from cdd_agent.tdd.recovery import StepRecovery
 from cdd_agent.work.outcome import Closed, Open
 from cdd_agent.work.state import AttemptRecord, Status, StepExecution

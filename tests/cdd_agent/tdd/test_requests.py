@@ -18,10 +18,10 @@ from cdd_agent.errors import CddError, GateClosed
 from cdd_agent.model.budget import Budget
 from cdd_agent.model.conversation import Request, Text, ToolCall, ToolResult, Turn
 from cdd_agent.review import Comments, Place
-from cdd_agent.tdd.attempt import FORKED
 from cdd_agent.tdd.context import Kind
 from cdd_agent.tdd.cycle import Cycle
 from cdd_agent.tdd.instructions import TABLE, load_texts
+from cdd_agent.tdd.phase_agent import FORKED
 from cdd_agent.tdd.phase_run import Ending
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.tickets.ticket import create
