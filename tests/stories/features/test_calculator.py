@@ -36,8 +36,8 @@ def notes(folder: Path) -> list[Note]:
         for line in git(folder, "notes", "--ref=tdd-handoffs", "show", commit).splitlines():
             note = json.loads(line)
             gate = note.pop("gate")
-            for name in ("id", "commit", "checkpoint"):
-                del note[name]
+            for name in ("id", "commit", "checkpoint", "baseCommit"):
+                note.pop(name, None)
             found.append({**note, "open": gate["open"], "reasons": gate["reasons"]})
     return found
 
