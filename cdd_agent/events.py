@@ -358,6 +358,8 @@ class AttemptStarted(msgspec.Struct, frozen=True, kw_only=True):
     limit: int
     is_again: bool = False
     """Whether the step went back to RED before."""
+    step: int = 0
+    """The number of its step; 0 in the journals of earlier versions."""
 
 
 class SuiteStarted(msgspec.Struct, frozen=True, kw_only=True):

@@ -353,15 +353,15 @@ class _JournalReader:
     def _add(self, time: str, event: events.Event) -> None:
         match event:
             case events.StepStarted(number=number, guidance=guidance):
-                if number != self.step:
-                    self._commits = []
-                self.step, self._is_at_work = number, False
+                self._enter(number)
+                self._is_at_work = False
                 self.guidance[number, self._run] = guidance
             case events.StepFinished(status=status):
                 if status == "completed":
                     self.landings.setdefault(self.step, []).append(self._commits)
                 self._commits = []
             case events.AttemptStarted(phase=phase, number=number):
+                self._enter(event.step or self.step)  # PLAN is before the start of its cycle
                 attempt = JudgedAttempt(step=self.step, phase=phase, number=number, started=time, run=self._run)
                 self.attempts.append(attempt)
                 self._is_at_work = True
@@ -385,6 +385,10 @@ class _JournalReader:
             case events.Committed(phase=phase, commit=commit) if self.attempts and self.attempts[-1].phase == phase:
                 self.attempts[-1] = replace(self.attempts[-1], commit=commit)
                 self._commits.append(CommitId(commit))
+
+    def _enter(self, step: int) -> None:
+        if step != self.step:
+            self.step, self._commits = step, []
 
     @property
     def _run(self) -> int:

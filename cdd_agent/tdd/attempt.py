@@ -95,7 +95,9 @@ class Attempt:
         unit = f"{item.number_key.lower()} {item.number}"
         context.store.place = f"attempt {task.number} at {task.phase.upper()} of {item.ticket} {unit}"
         is_again = task.step.was_sent_back
-        context.emit(AttemptStarted(phase=task.phase, number=task.number, limit=limit, is_again=is_again))
+        context.emit(
+            AttemptStarted(phase=task.phase, number=task.number, limit=limit, is_again=is_again, step=item.number)
+        )
 
     @property
     def words(self) -> str:
