@@ -244,11 +244,24 @@ def _list_inline_steps(state: RunState, moved: _MovedSteps) -> dict[int, StepExe
 
 def _format(state: RunState, moved: _MovedSteps | None = None) -> bytes:
     if moved is None or not moved.size_bytes:
-        return _seal(msgspec.json.format(documents.encode_json(state), indent=2))
+        return _seal(msgspec.json.format(documents.encode_json(_to_document(state)), indent=2))
     kept = replace(state, schema=_SCHEMA_WITH_LINES, step_executions=_list_inline_steps(state, moved))
     extent = _StepsFile(moved.size_bytes, moved.digest.hexdigest())
-    document = msgspec.to_builtins(kept, str_keys=True) | {"steps_file": msgspec.to_builtins(extent)}
+    document = _to_document(kept) | {"steps_file": msgspec.to_builtins(extent)}
     return _seal(msgspec.json.format(documents.encode_json(document), indent=2))
+
+
+def _to_document(state: RunState) -> dict[str, object]:
+    """Return the keys of the first file. Each attempt also gets its ``verdict``, for scripts; cdd reads ``outcome``."""
+    document: dict[str, object] = msgspec.to_builtins(replace(state, step_executions={}))
+    steps = [(str(number), step) for number, step in state.step_executions.items()]
+    document["step_executions"] = {number: _add_verdicts(msgspec.to_builtins(step), step) for number, step in steps}
+    return document
+
+
+def _add_verdicts(fields: dict[str, object], step: StepExecution) -> dict[str, object]:
+    attempts = [msgspec.to_builtins(attempt) | {"verdict": attempt.verdict} for attempt in step.attempts]
+    return {**fields, "attempts": attempts}
 
 
 def _load(path: Path, data: bytes) -> RunState:

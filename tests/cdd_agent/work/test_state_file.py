@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from cdd_agent.errors import DocumentError, UsageError
 from cdd_agent.work import state as work
 from cdd_agent.work.outcome import Closed, Open
-from cdd_agent.work.state import AttemptRecord, RunState, Status, StepExecution, StepKey, Usage
+from cdd_agent.work.state import AttemptRecord, RunState, Status, StepExecution, StepKey, Usage, replace_step
 from cdd_agent.work.state_file import (
     ForeignStateError,
     backup_path,
@@ -289,6 +289,14 @@ def test_the_file_has_the_documented_keys() -> None:
         "files_deleted phase attempts commits review base_commit checkpoint baseline usage refusal "
         "interrupted guidance iterates landed was_sent_back"
     )
+
+
+def test_each_attempt_has_its_verdict_in_one_word_which_is_not_read() -> None:
+    document = json.loads(encode_state(replace_step(SECOND, replace(SECOND.execution(1), attempts=(OWN,)))))
+    (attempt,) = document["step_executions"]["1"]["attempts"]
+    assert attempt["verdict"] == "open"
+    attempt["verdict"] = "closed"
+    assert decode_state(json.dumps(document).encode(), path="state.json").execution(1).attempts[0].outcome == Open()
 
 
 def test_a_file_of_an_earlier_version_that_counted_less_is_read() -> None:
