@@ -76,7 +76,8 @@ def _show_run(run: StepRun, *, screen: Screen) -> None:
     if run.heading:
         screen.line(run.heading, indent=2, style="bold")
     for attempt in run.attempts:
-        symbol = screen.symbols["note" if attempt.is_expected else "open" if attempt.is_open else "closed"]
+        gate = "open" if attempt.is_open else "closed"
+        symbol = screen.symbols["note" if attempt.is_expected else gate]
         took = format_duration(attempt.spent.duration_s)
         told = f"{attempt.phase.upper()} attempt {attempt.number} {attempt.verdict}, {took}  {attempt.evidence}"
         screen.line(f"{symbol} {told}", indent=2)

@@ -131,8 +131,13 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
         """Its name or its occasion, in a few words."""
         if self.kind == "run":
             return f"step {self.step} {self.phase.upper()}"
-        moved = f"before the {self.kind}" + (f" of {self.of}" if self.of else "")
-        return self.name or (f'"{self.words}"' if self.words else "by hand" if self.kind == "manual" else moved)
+        if self.name:
+            return self.name
+        if self.words:
+            return f'"{self.words}"'
+        if self.kind == "manual":
+            return "by hand"
+        return f"before the {self.kind}" + (f" of {self.of}" if self.of else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

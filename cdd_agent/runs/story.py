@@ -85,7 +85,9 @@ class JudgedAttempt:
         """The verdict in a word or two."""
         if self.is_expected:
             return "not needed"
-        return "interrupted" if self.is_open is None else "open" if self.is_open else "closed"
+        if self.is_open is None:
+            return "interrupted"
+        return "open" if self.is_open else "closed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -147,9 +147,12 @@ def format_diff(objects: ObjectReader, before: str, *, after: str) -> str:
             continue
         names = (f"a/{path}" if old else "/dev/null", f"b/{path}" if new else "/dev/null")
         lines = difflib.unified_diff(texts[0] or [], texts[1] or [], *names, n=_CONTEXT_LINES, lineterm="")
-        parts.append(
-            "\n".join(lines) or f"{path}: {'created' if not old else 'deleted' if not new else 'mode changed'}"
-        )
+        kind = "mode changed"
+        if not old:
+            kind = "created"
+        elif not new:
+            kind = "deleted"
+        parts.append("\n".join(lines) or f"{path}: {kind}")
     text = mask("\n".join(parts)).text
     more = len(text) - MAX_DIFF_CHARACTERS
     return text if more <= 0 else f"{text[:MAX_DIFF_CHARACTERS]}\n[... {more} more characters]"

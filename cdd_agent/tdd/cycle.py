@@ -17,7 +17,7 @@ from cdd_agent.model.conversation import HearUser
 from cdd_agent.tdd.baseline import take_baseline
 from cdd_agent.tdd.briefing import keep_interruption
 from cdd_agent.tdd.context import Context, Phase, WorkItem
-from cdd_agent.tdd.phase_run import Ending, How, NextPhase, OtherItem, PhaseRun, SavedState
+from cdd_agent.tdd.phase_run import Ending, How, OtherItem, PhaseOver, PhaseRun, SavedState
 from cdd_agent.tdd.recovery import StepRecovery
 from cdd_agent.work.state import RunState, add_file, add_guidance, enter_phase
 
@@ -56,7 +56,7 @@ class Cycle:
             while (phase := self._find_phase()) is not None:
                 following = self._begin_phase(phase, copies=copies, nested=nested).run()
                 match following:
-                    case NextPhase():
+                    case PhaseOver():
                         pass
                     case OtherItem(item=item):
                         self._item = item

@@ -230,7 +230,9 @@ def _join(texts: Iterable[str]) -> str:
     joined, last = "", ""
     for text in filter(None, texts):
         is_same_list = text.startswith("- ") and last.rpartition("\n\n")[2].startswith("- ")
-        joined += f"{text}" if not joined else f"\n{text}" if is_same_list else f"\n\n{text}"
+        if joined:
+            joined += "\n" if is_same_list else "\n\n"
+        joined += text
         last = text
     return joined
 

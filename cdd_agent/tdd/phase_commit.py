@@ -4,6 +4,7 @@ import hashlib
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import msgspec
 
@@ -152,6 +153,7 @@ class PhaseCommit:
             pending = tuple(title for title in progress.pending if title != item.title)
             own = () if attempt.outcome == Covered("dropped") else (item.title,)
             progress = replace(progress, completed=(*progress.completed, *own), pending=pending)
+        result: Literal["PASS", "FAIL"] = "FAIL" if is_before_green else "PASS"
         kind = (attempt.finding or attempt.reasons[0].code) if has_failed else ""
         report = self.context.records.folder / attempt.report if attempt.report else None
         return Handoff(
@@ -168,7 +170,7 @@ class PhaseCommit:
             ),
             completed_tests=progress.completed,
             pending_tests=progress.pending,
-            test_result=None if has_failed or attempt.phase == "plan" else "FAIL" if is_before_green else "PASS",
+            test_result=None if has_failed or attempt.phase == "plan" else result,
             error=attempt.reasons[0] if has_failed else None,
             error_details=ErrorDetails(type=kind, reasons=attempt.reasons) if has_failed else None,
             retry_count=attempt.number - 1,

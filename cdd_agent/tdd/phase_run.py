@@ -94,18 +94,18 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True)
-class NextPhase:
-    """The item goes on with the first of its phases that has not landed."""
+class PhaseOver:
+    """The item continues with the first of its phases that has not landed."""
 
 
 @dataclass(frozen=True, slots=True)
 class OtherItem:
-    """The item goes on as another one."""
+    """The item continues as another one."""
 
     item: WorkItem
 
 
-PhaseOutcome: TypeAlias = NextPhase | OtherItem | Ending
+PhaseOutcome: TypeAlias = PhaseOver | OtherItem | Ending
 
 
 class SavedState:
@@ -168,7 +168,7 @@ class PhaseRun:
         return following
 
     def _follow(self, attempts: tuple[AttemptRecord, ...]) -> PhaseOutcome | None:
-        """Do what follows the last attempt; None: the phase goes on."""
+        """Do what follows the last attempt; return None if the phase continues."""
         if not attempts:
             self._make_attempt(is_anew=False)
             return None
@@ -314,12 +314,12 @@ class PhaseRun:
         evidence = "the commit was refused"
         self.context.emit(GateJudged(phase=phase, attempt=number, open=False, reasons=reasons, evidence=evidence))
 
-    def _land(self, attempt: AttemptRecord) -> NextPhase | None:
+    def _land(self, attempt: AttemptRecord) -> PhaseOver | None:
         item = self.item
         finalize = self.context.brief(item, self.phase, context=self.context).finalize_item
         if finalize is not None:
             item = finalize(item, attempt.answer or "")
-        return None if self._commit(attempt, item) is None else NextPhase()
+        return None if self._commit(attempt, item) is None else PhaseOver()
 
     def _land_part(self, attempt: AttemptRecord) -> Ending | None:
         report = load_report(attempt, root=self.context.records.folder)
@@ -403,14 +403,14 @@ class PhaseRun:
         self.context.emit(Notice(text=text))
         return OtherItem(replace(self.item, phases=("refactor",), kind="refactor"))
 
-    def _skip_refactor(self, last: AttemptRecord) -> NextPhase:
+    def _skip_refactor(self, last: AttemptRecord) -> PhaseOver:
         """Give up a REFACTOR after GREEN, which is optional."""
         self.context.snapshots.restore(self.baseline.snapshot)
         self.context.emit(Notice(text="The gate refused each REFACTOR. It is skipped; the code stays as after GREEN."))
         green = CommitId(self.saved.step.commits["green"])
         self._make_commit(last).write_note(green)
         self._record_commit(green)
-        return NextPhase()
+        return PhaseOver()
 
     def _can_return_to_red(self, attempts: tuple[AttemptRecord, ...]) -> bool:
         """Return whether GREEN reports for the first time that RED's test is wrong, and RED can be taken back."""
@@ -420,7 +420,7 @@ class PhaseRun:
         is_example = any(map(is_refuted, attempts))
         return is_wrong and not is_example and not step.was_sent_back and self._recovery.can_undo_red()
 
-    def _return_to_red(self, last: AttemptRecord) -> NextPhase:
+    def _return_to_red(self, last: AttemptRecord) -> PhaseOver:
         """Take RED back, and keep GREEN's code aside for the next GREEN."""
         saved, step, recovery = self.saved, self.saved.step, self._recovery
         refusal, kept = describe_refusal(recovery), recovery.set_aside(last)
@@ -439,7 +439,7 @@ class PhaseRun:
         kept_code = f" The next GREEN gets the code, kept as {kept}." if kept else ""
         text = f"{self.item.title}: the step goes back to RED, once. {why.rstrip('.')}.{kept_code}"
         self.context.emit(Notice(text=text))
-        return NextPhase()
+        return PhaseOver()
 
     def _accept_part(self, attempts: tuple[AttemptRecord, ...]) -> bool:
         """Accept the last attempt at GREEN for the part of the tests that the best attempt fixed.

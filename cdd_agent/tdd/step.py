@@ -44,7 +44,8 @@ def find_label(step: StepExecution) -> str:
 def landed_head(step: StepExecution) -> CommitId | None:
     """Return the HEAD that the landed phases of the step produced."""
     commits = [commit for commit in step.commits.values() if commit]
-    return CommitId(commits[-1]) if commits else CommitId(step.base_commit) if step.base_commit else None
+    last = commits[-1] if commits else step.base_commit
+    return CommitId(last) if last else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

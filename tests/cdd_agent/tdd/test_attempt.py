@@ -211,7 +211,7 @@ def test_what_a_helper_raises_counts_if_the_product_ran(real_project: Project, c
         "all tests as a baseline",
         "the added tests for the gate",
     ]
-    judged = load(real_project.folder / str(record.report))
+    judged = load(context.records.folder / str(record.report))
     outcomes = {case.nodeid.rpartition("::")[2]: case.outcome for case in judged.tests}
     assert outcomes == {"test_total": "passed", "test_discount": "failed"}
     assert (judged.collected, judged.complete, judged.audited) == (2, True, True)

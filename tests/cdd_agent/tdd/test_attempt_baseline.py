@@ -103,7 +103,7 @@ def test_the_last_report_is_the_baseline_of_the_next_step_if_the_files_are_the_s
     baseline = lay(context, "red", step=second, work=item(number=2))
     assert len(project.happened(SuiteStarted)) == runs
     assert {case.outcome for case in baseline.report.tests} == {"passed"}
-    assert load(project.folder / baseline.report_path) == baseline.report
+    assert load(context.records.folder / baseline.report_path) == baseline.report
 
 
 @pytest.mark.slow
