@@ -1,5 +1,9 @@
 """A source that the product does not know, as small as one can be: everything that works for a run works for it."""
 
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -8,7 +12,8 @@ import pytest
 
 from cdd_agent.compose import Composition
 from cdd_agent.config.options import Options
-from cdd_agent.events import RunFinished, StepFinished, StepStarted
+from cdd_agent.events import Emit, RunFinished, StepFinished, StepStarted
+from cdd_agent.model.conversation import Request, Turn
 from cdd_agent.repl.render import show_ticket, summarize_ticket
 from cdd_agent.runs.back import Back
 from cdd_agent.runs.places import find_run, locate_run
@@ -24,8 +29,8 @@ from cdd_agent.work.journal import journal_path
 from cdd_agent.work.state import RunState, Status, StepExecution
 from cdd_agent.work.state_file import load_state
 from tests.fakes.approval import approves
-from tests.fakes.demo import captured
-from tests.fakes.model import ScriptedModel, says
+from tests.fakes.demo import captured, in_process
+from tests.fakes.model import ScriptedModel
 from tests.fakes.project import Project, writes
 
 SLUG = "toy-list"
@@ -106,28 +111,47 @@ class Toy:
         assert state is not None
         return state
 
-    def compose(self, model: ScriptedModel | None = None) -> Composition:
+    def compose(self, *turns: Turn) -> Composition:
         options = Options(project=self.project.folder, ask=approves)
         made = Composition(options, emit=self.project.seen.append)
-        vars(made).update(suite=self.project.suite, model=model or ScriptedModel([]))
+        vars(made).update(suite=self.project.suite, model=ScriptedModel(turns))
         return made
 
-    def make_run(self, *turns: object) -> Run[Lines]:
-        path = self.project.folder.parent / "lines.txt"
-        path.write_text("Write a\nWrite b\n")
-        source = Lines(path=path, ticket=locate_run(self.project.folder, SLUG))
-        return self.compose(ScriptedModel(turns)).make_run(source)  # type: ignore[arg-type]
+    def run(self, *turns: Turn) -> None:
+        self.compose(*turns).make_run(lines_of(self.project.folder)).run()
+
+
+def lines_of(project: Path) -> Lines:
+    path = project.parent / "lines.txt"
+    path.write_text("Write a\nWrite b\n")
+    return Lines(path=path, ticket=locate_run(project, SLUG))
+
+
+class Killing(ScriptedModel):
+    """Ends this process when it is asked."""
+
+    def reply(self, request: Request, *, emit: Emit) -> Turn:
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError
+
+
+def run_into_kill(project: str) -> None:
+    """Begin the run in a process of its own, which is killed in the first step."""
+    made = Composition(Options(project=Path(project), ask=approves), emit=lambda _: None)
+    vars(made).update(suite=in_process(Path(project)), model=Killing([]))
+    made.make_run(lines_of(Path(project))).run()
 
 
 @pytest.fixture(scope="module")
 def made_once(tmp_path_factory: pytest.TempPathFactory, *, interpreter: Interpreter, bytecode: Path) -> Toy:
-    """The first line was interrupted, and both are done by a later process."""
+    """The first process was killed at the first line, and a later one has done both."""
     folder = tmp_path_factory.mktemp("toy") / "project"
     toy = Toy(project=Project.make(folder, interpreter=interpreter, bytecode=bytecode))
-    with pytest.raises(KeyboardInterrupt):
-        toy.make_run(says("No."), KeyboardInterrupt()).run()
-    assert {step.status for step in toy.state.step_executions.values()} == {Status.IN_PROGRESS, Status.PENDING}
-    toy.make_run(writes("a.md", "# a\n"), writes("b.md", "# b\n")).run()
+    code = f"from {__name__} import run_into_kill; run_into_kill({str(folder)!r})"
+    killed = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[3], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert [step.status for step in toy.state.step_executions.values()] == [Status.IN_PROGRESS, Status.PENDING]
+    toy.run(writes("a.md", "# a\n"), writes("b.md", "# b\n"))
     return toy
 
 
@@ -136,7 +160,7 @@ def toy(made_once: Toy, tmp_path: Path) -> Toy:
     return replace(made_once, project=made_once.project.copy(tmp_path / "project"))
 
 
-def test_a_later_process_continues_what_was_interrupted(toy: Toy) -> None:
+def test_a_later_process_continues_what_was_killed(toy: Toy) -> None:
     state, seen = toy.state, toy.project.seen
     assert (state.status, [str(step.status) for step in state.step_executions.values()]) == (
         "completed",
@@ -144,8 +168,8 @@ def test_a_later_process_continues_what_was_interrupted(toy: Toy) -> None:
     )
     assert toy.project.log == ["docs: Write a", "docs: Write b"]
     told = [(event.number, event.total, event.title) for event in seen if isinstance(event, StepStarted)]
-    assert told == [(1, 2, "Write a"), (1, 2, "Write a"), (2, 2, "Write b")]
-    assert [event.status for event in seen if isinstance(event, RunFinished)] == ["in_progress", "completed"]
+    assert told == [(1, 2, "Write a"), (2, 2, "Write b")]
+    assert [event.status for event in seen if isinstance(event, RunFinished)] == ["completed"]
     assert [event.status for event in seen if isinstance(event, StepFinished)] == ["completed", "completed"]
 
 
@@ -178,7 +202,7 @@ def test_report_tells_its_story(toy: Toy) -> None:
     made = toy.compose()
     story = load_story(toy.run_folder, project=toy.project.folder, comments=made.comments(), forks=made.forks)
     assert (story.title, sorted(story.files)) == ("The lines of a file", ["a.md", "b.md"])
-    assert [len(step.attempts) for step in story.steps] == [2, 1]
+    assert [len(step.attempts) for step in story.steps] == [1, 1]
 
 
 def test_audit_confirms_its_notes(toy: Toy) -> None:
@@ -214,6 +238,6 @@ def test_undo_and_redo_move_branch_files_and_state(toy: Toy) -> None:
 def test_a_step_that_was_undone_is_carried_out_again(toy: Toy) -> None:
     back = Back.of_project(toy.project.folder, emit=toy.project.seen.append)
     back.go(back.plan_step())
-    toy.make_run(writes("c.md", "# c\n")).run()
+    toy.run(writes("c.md", "# c\n"))
     assert toy.state.status == Status.COMPLETED
     assert (toy.project.folder / "c.md").exists()
