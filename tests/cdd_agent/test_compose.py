@@ -11,16 +11,18 @@ from cdd_agent.config.trust import NotApproved
 from cdd_agent.errors import BudgetSpent
 from cdd_agent.events import Event, Notice, TurnEnded
 from cdd_agent.model.conversation import Request, Text, UserMessage
-from cdd_agent.runs.feature import Feature
-from cdd_agent.runs.request import resolve_targets
+from cdd_agent.runs.feature import Feature, make_feature
+from cdd_agent.runs.request import Wanted, resolve_targets
 from cdd_agent.tickets.ticket import create
 from cdd_agent.work.journal import Journal
 from cdd_agent.work.records import find_records
-from cdd_agent.work.state import RunState, Usage
+from cdd_agent.work.state import RunState, StepKey, Usage, pending_steps
 from cdd_agent.work.state_file import save_state
 from tests.cdd_agent.testrun.test_project_detection import lay
 from tests.fakes.approval import Answers, approves, users_folder
 from tests.fakes.clock import FakeClock
+from tests.fakes.model import ScriptedModel
+from tests.fakes.project import Project
 
 HI = Request(system="", messages=(UserMessage(content=(Text(text="hi"),)),))
 TURN = "- content: [Well.]\n  usage: {input_tokens: 300, output_tokens: 100}\n"
@@ -178,3 +180,21 @@ def test_a_run_and_an_audit_wait_for_the_approval_of_a_list_of_ignored_files(tmp
     other.environment = users_folder(tmp_path / "nobody")
     with pytest.raises(NotApproved, match="list of ignored files"):
         other.auditor()
+
+
+def test_a_run_without_a_ticket_continues_in_the_fork_to_which_the_user_has_switched(project: Project) -> None:
+    seen: list[Event] = []
+    composition = Composition(Options(project=project.folder, ask=approves), emit=seen.append)
+    vars(composition).update(suite=project.suite, model=ScriptedModel([]))
+    feature, wanted = make_feature(project.folder, "A sum"), Wanted(targets=("tests/test_prices.py",))
+    feature.save()
+    for run in (feature.ticket, wanted.find_run(project.folder)):
+        key = StepKey(number=1, title="adds", text_sha256="")
+        fresh = RunState(ticket_slug=run.slug, started_at="2026-01-31T12:00:00Z", step_executions=pending_steps((key,)))
+        save_state(run.state_path, fresh)
+        composition.ticket_forks().start(run, f"{run.slug} in another way")
+    for made in (composition.orchestrator(feature), composition.green(wanted)):
+        assert made.context.fork.startswith("fork-")
+        assert made.ticket.state_path.exists()
+        assert made.ticket.folder not in (feature.folder, wanted.find_run(project.folder).folder)
+    assert sum("Working in the fork" in event.text for event in seen if isinstance(event, Notice)) == 2
