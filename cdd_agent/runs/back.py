@@ -46,7 +46,7 @@ Kind: TypeAlias = Literal["step", "rollback", "restore", "rewind"]
 """``/undo``, ``cdd tdd rollback``, ``cdd checkpoint restore`` and ``/rewind``."""
 Turn: TypeAlias = Literal["", "undo", "redo"]
 
-_KEYS = ("key=Ticket", NUMBER_OPTIONS, "key=Handoff-Id", "key=Phase")
+_KEYS = ("key=Ticket", NUMBER_OPTIONS, "key=Handoff-Id")
 _TRAILERS = "%x00".join(f"%(trailers:{key},valueonly)" for key in _KEYS)
 _FORMAT = f"--format=%H%x00%s%x00{_TRAILERS}"
 _MOST_COMMITS = 50
@@ -109,7 +109,6 @@ class _OwnCommit(NamedTuple):
     ticket: str
     number: str
     handoff: str
-    phase: str
 
 
 class Back:

@@ -85,7 +85,7 @@ def test_an_iteration_is_taken_back_alone(finished: Path, back: Back) -> None:
     (finished / SOURCE).write_text("# iterated\n")
     message = f"refactor: again\n\nTicket: {SLUG}\nPhase: REFACTOR\nStep: 1\nHandoff-Id: 0123456789abcdef\n"
     commit = commit_paths(repository, message, paths=[SOURCE])
-    iterated = replace(first, commits={"refactor": commit}, base_commit=head)
+    iterated = replace(first, commits={"refactor": commit}, base_commit=head, landed=first)
     save_state(find(finished, SLUG).state_path, replace_step(state(finished), iterated))
     plan = back.plan_step()
     assert [each.subject for each in effects_of(plan).going] == ["refactor: again"]
