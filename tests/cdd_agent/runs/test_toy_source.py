@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -12,10 +12,10 @@ import pytest
 
 from cdd_agent.compose import Composition
 from cdd_agent.config.options import Options
-from cdd_agent.events import Emit, RunFinished, StepFinished, StepStarted
+from cdd_agent.events import Emit, Notice, RunFinished, StepFinished, StepStarted
 from cdd_agent.model.conversation import Request, Turn
 from cdd_agent.repl.render import show_ticket, summarize_ticket
-from cdd_agent.runs.back import Back
+from cdd_agent.runs.back import Back, Move
 from cdd_agent.runs.places import find_run, locate_run
 from cdd_agent.runs.plan_steps import make_brief
 from cdd_agent.runs.run import Run, Source
@@ -239,5 +239,25 @@ def test_a_step_that_was_undone_is_carried_out_again(toy: Toy) -> None:
     back = Back.of_project(toy.project.folder, emit=toy.project.seen.append)
     back.go(back.plan_step())
     toy.run(writes("c.md", "# c\n"))
+    assert toy.state.status == Status.COMPLETED
+    assert (toy.project.folder / "c.md").exists()
+
+
+class Interrupted(Back):
+    """Is interrupted once the branch has moved, before the state of the run has followed."""
+
+    def _end(self, move: Move, runs: Iterable[Ticket]) -> None:
+        raise KeyboardInterrupt
+
+
+def test_a_run_first_finishes_an_undo_that_was_interrupted(toy: Toy) -> None:
+    back = Interrupted.of_project(toy.project.folder, emit=toy.project.seen.append)
+    with pytest.raises(KeyboardInterrupt):
+        back.go(back.plan_step())
+    assert toy.state.status == Status.COMPLETED
+    toy.run(writes("c.md", "# c\n"))
+    assert "Finished what was interrupted: step 2 of toy-list." in [
+        event.text for event in toy.project.seen if isinstance(event, Notice)
+    ]
     assert toy.state.status == Status.COMPLETED
     assert (toy.project.folder / "c.md").exists()
