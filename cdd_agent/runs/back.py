@@ -22,7 +22,7 @@ from typing import Literal, NamedTuple, Self, TypeAlias
 
 import msgspec
 
-from cdd_agent.errors import DocumentError, UsageError, join_first
+from cdd_agent.errors import CddError, DocumentError, UsageError, join_first
 from cdd_agent.events import Change, CommitMoved, Emit, Notice, RollbackPlanned
 from cdd_agent.git.commits import require_finished
 from cdd_agent.git.fork import ABANDONED, find_home
@@ -255,9 +255,12 @@ class Back:
                     restoration=None if departure is None else departure.restoration,
                     why=move.what,
                 )
-            except LandingConflict as conflict:
-                self._drop_last()
-                raise _explain_changes(conflict.conflicts) from conflict
+            except CddError as error:
+                if not self._landings.is_pending():
+                    self._drop_last()
+                if isinstance(error, LandingConflict):
+                    raise _explain_changes(error.conflicts) from error
+                raise
             self._end(move, runs)
         if restore is not None:
             self.checkpoints.require_restored(restore.target, before=before)
@@ -501,9 +504,11 @@ class Back:
     @contextlib.contextmanager
     def _lock_runs(self, move: Move) -> Iterator[tuple[Ticket, ...]]:
         """Lock the runs whose commits the branch loses or gets, and yield them."""
-        moved = self._read_commits(f"{move.source}...{move.target}") if move.branch else []
-        found = (_find_run(self._root, slug) for slug in dict.fromkeys(commit.ticket for commit in moved) if slug)
-        runs = tuple(run for run in found if run is not None)
+        trailers = "--format=%(trailers:key=Ticket,valueonly,separator=%x0A)"
+        # Not only first parents: a merged fork has commits of the run too.
+        log = self.repository.git("log", (trailers,), f"{move.source}...{move.target}") if move.branch else ""
+        slugs = set(log.split())
+        runs = tuple(run for run in list_runs(self._root) if run.slug in slugs)
         with contextlib.ExitStack() as locks:
             for run in runs:
                 locks.enter_context(lock_ticket(self._root, run.folder))

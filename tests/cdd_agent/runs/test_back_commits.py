@@ -301,6 +301,31 @@ def test_where_nothing_was_rolled_back_nothing_is_undone(run: Run) -> None:
         undo(run)
 
 
+def test_the_state_follows_across_a_merge(run: Run) -> None:
+    before = read_state(run)
+    run.repository.git("switch", ("--quiet", "--create"), "side")
+    run.cycle(3)
+    run.repository.git("switch", ("--quiet",), "main")
+    run.repository.git("merge", ("--quiet", "--no-ff", "-m"), "take the side over", "side")
+    after = read_state(run)
+    back(run, run.commits["refactor 2"])
+    then = load_state(run.state_path)
+    assert then is not None
+    assert replace(then, beyond=()) == before
+    undo(run)
+    assert read_state(run) == after
+
+
+def test_a_branch_that_moves_after_the_preview_ends_the_move(run: Run) -> None:
+    plan = run.back.plan_commit("HEAD~2")
+    run.repository.git("commit", ("--quiet", "--allow-empty", "-m"), "since")
+    with pytest.raises(UsageError, match="HEAD is at"):
+        run.back.go(plan)
+    assert not run.back.is_interrupted()
+    run.back.finish()
+    assert run.events == []
+
+
 def test_a_move_that_only_refs_name_is_neither_finished_nor_undone(run: Run) -> None:
     head = run.commits["refactor 2"]
     for ref in (f"undone/{run.commits['plan 1'][:12]}", f"abandoned/{SLUG}/rollback-1", f"checkpoints/{SLUG}/9"):
