@@ -302,10 +302,14 @@ class Landings:
     def _has_moved(self, journal: LandingJournal) -> bool:
         if not journal.ref:
             return True
+        repository = self._repository
         # On another branch the files are others; the commit's come with the return to its branch.
-        # A landing that goes back leads to an ancestor of the commit from which it starts.
-        is_there = journal.ref == self._read_ref() and self._repository.read_head() != journal.before
-        return is_there and self._repository.is_ancestor(journal.after, of=journal.ref)
+        if journal.ref != self._read_ref() or not repository.is_ancestor(journal.after, of=journal.ref):
+            return False
+        # A landing that goes back leads to an ancestor of where it starts, which the branch has even if it never moved
+        # and the user has committed since. Then it still has the start, too.
+        goes_back = repository.is_ancestor(journal.after, of=journal.before)
+        return not (goes_back and repository.is_ancestor(journal.before, of=journal.ref))
 
     def _read_ref(self) -> str:
         branch = self._repository.read_branch()

@@ -17,7 +17,7 @@ from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.landing import BranchMoved, Landed, LandingConflict, Landings
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.git.run_tree import RunTree, RunTrees
-from cdd_agent.git.runner import GitUnable
+from cdd_agent.git.runner import GitError, GitUnable
 from tests.fakes.cases import soak_after
 from tests.fakes.files import describe_files
 
@@ -269,6 +269,22 @@ def test_nothing_lands_in_the_middle_of_a_merge(ground: Ground) -> None:
     with pytest.raises(UsageError, match="a merge with conflicts is in progress"):
         ground.land(commit)
     assert (ground.head(), ground.read("a.txt"), ground.landings.is_pending()) == (ground.base, "one\n", False)
+
+
+def test_a_way_back_that_never_began_is_dropped_although_the_user_has_committed_since(ground: Ground) -> None:
+    commit = ground.run(a="changed\n")
+    ground.land(commit)
+    lock = ground.user.location.git_dir / "refs" / "heads" / "main.lock"
+    lock.touch()
+    with pytest.raises(GitError):
+        ground.landings.land(ground.base, expected=commit, base=commit, result=ground.base)
+    lock.unlink()
+    assert ground.landings.is_pending()
+    ground.write("own.txt", "mine\n")
+    ground.user.git("add", "own.txt")
+    ground.user.git("commit", ("--quiet", "--message=mine"))
+    assert ground.landings.finish() is None
+    assert (ground.read("a.txt"), ground.read("own.txt"), ground.status()) == ("changed\n", "mine\n", "")
 
 
 @pytest.mark.slow
