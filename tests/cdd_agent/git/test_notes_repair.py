@@ -33,9 +33,11 @@ from tests.cdd_agent.git.notes_written import (
     top,
 )
 from tests.fakes.cases import soak_after
+from tests.fakes.reasons import make_reason
 
 NOW = "2026-01-31T12:00:00Z"
 BACKUP = "refs/cdd/notes-backup/20260131T120000Z"
+STILL_RED = make_reason("still_red: a test fails")
 
 
 class Done(NamedTuple):
@@ -327,7 +329,7 @@ def test_the_notes_of_commits_squashed_into_one_come_together_on_it(repository: 
 @pytest.mark.slow
 def test_what_failed_after_a_phase_follows_that_phase_and_not_the_commit_of_the_next(repository: Repository) -> None:
     red = landed(repository)
-    failed = structs.replace(handoff(red, phase="GREEN"), error="still_red", test_result=None)
+    failed = structs.replace(handoff(red, phase="GREEN"), error=STILL_RED, test_result=None)
     append_line(repository, red, line=encode(failed))
     landed(repository, phase="GREEN")
     rebase(repository, by="true")
@@ -335,7 +337,7 @@ def test_what_failed_after_a_phase_follows_that_phase_and_not_the_commit_of_the_
     assert [repair.mends for repair in done.repairs] == [True, True]
     assert [[each.error for each in entry.handoffs] for entry in read_history(repository)] == [
         [None],
-        [None, "still_red"],
+        [None, STILL_RED],
     ]
 
 
