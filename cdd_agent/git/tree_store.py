@@ -361,8 +361,10 @@ class TreeStore:
             with private_index() as index:
                 variables = {**self._variables, **index}
                 self._files.git("read-tree", tree, variables=variables)
-                options = ("--force", "-z", "--stdin", *([f"--prefix={folder}/"] if folder else ()))
-                self._files.git("checkout-index", options, stdin=listed, variables=variables)
+                under = [f"--prefix={folder}/"] if folder else []
+                self._files.git(
+                    "checkout-index", ("--force", "-z", "--stdin", *under), stdin=listed, variables=variables
+                )
 
     # Which files count.
 

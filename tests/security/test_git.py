@@ -461,8 +461,9 @@ def _begins_with_a_word(node: ast.Call) -> bool:
 def test_whole_folders_are_deleted_only_where_the_program_made_them() -> None:
     """No work tree, with content or without, is ever removed."""
     found = {module.relative_to(PACKAGE).as_posix() for module in modules() if "rmtree" in text_of(module)}
-    # Run trees, exports, prepared files, records of dropped forks, and caches of test runs and of earlier versions.
-    own = {"git/fork.py", "git/run_tree.py", "git/landing.py", "testrun/store.py", "work/records.py"}
+    # Run trees, exports, prepared files, records of dropped forks and of undone moves, and caches of test runs and of
+    # earlier versions.
+    own = {"git/fork.py", "git/run_tree.py", "git/landing.py", "runs/back.py", "testrun/store.py", "work/records.py"}
     temporary = {*("storage.py", "testrun/pytest_run.py", "testrun/plain_run.py", "testrun/frameworks/environment.py")}
     assert found == temporary | own
 
