@@ -299,8 +299,10 @@ class TreeStore:
         """Return the work tree as it is now, under no ref: git deletes its objects after some weeks."""
         return Snapshot(ref="", commit=CommitId(self.capture().tree))
 
-    def find(self, ref: str) -> Snapshot | None:
-        """Return the snapshot saved under ``ref``, or None."""
+    def find(self, ref: str | None) -> Snapshot | None:
+        """Return the snapshot saved under ``ref``; None if ``ref`` does not exist, or is not known."""
+        if not ref:
+            return None
         found = self._repository.read_ref(_require_own_ref(ref))
         return Snapshot(ref=ref, commit=found) if found else None
 

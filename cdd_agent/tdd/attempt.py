@@ -113,7 +113,7 @@ class Attempt:
             return claim
         earlier, snapshots = self._task.earlier, self._task.context.snapshots
         last = earlier[-1] if earlier else None
-        before = snapshots.find(last.checkpoint) if last and last.checkpoint else None
+        before = snapshots.find(last.checkpoint) if last else None
         if last and before and not snapshots.list_changes_since(before, until=work.snapshot):
             return last.summary
         text = run.text if run.end in ("answered", "completed") else ""  # before a limit, the model is still at work
@@ -163,7 +163,7 @@ class Attempt:
             # They quote failures, and are in the note of a commit.
             reasons=tuple(change_reason(reason, hide) for reason in judgment.verdict.reasons),
             report=None if judgment.report is None else report,
-            checkpoint=judgment.checkpoint.ref,
+            checkpoint=judgment.snapshot.ref,
             evidence=tuple(change_finding(finding, hide) for finding in judge.evidence),
         )
 

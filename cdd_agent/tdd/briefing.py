@@ -229,7 +229,7 @@ def _list_diffs(recovery: StepRecovery) -> dict[Phase, str]:
     snapshots, objects = recovery.context.snapshots, recovery.context.workplace.tree.objects
     for attempt in recovery.step.attempts:
         before = snapshots.find(recovery.baseline_ref(attempt.phase))
-        after = snapshots.find(attempt.checkpoint) if attempt.checkpoint else None
+        after = snapshots.find(attempt.checkpoint)
         if before is None or after is None:
             continue
         if diff := format_diff(objects, before.commit, after=after.commit):

@@ -52,20 +52,20 @@ class FileCheck:
             work.snapshot.ref, message=message
         )
 
-    def find_copied_values(self, checkpoint: Snapshot) -> Findings:
+    def find_copied_values(self, snapshot: Snapshot) -> Findings:
         """Return a reason if the changes hold a value of a file that git does not track."""
         known = self.task.known
         if not known:
             return Findings()
         objects, before = self.task.context.workplace.tree.objects, self.task.baseline.snapshot.commit
         files: dict[str, tuple[bytes | None, bytes]] = {}
-        for path, (old, new) in objects.compare(before, checkpoint.commit).items():
+        for path, (old, new) in objects.compare(before, snapshot.commit).items():
             if new is not None and new.mode != SUBMODULE:
                 was = objects.require(old.id).data if old is not None and old.mode != SUBMODULE else None
                 files[path] = was, objects.require(new.id).data
         return verdict.find_copied_values(files, known=known)
 
-    def require_yes(self, judged: Verdict, checkpoint: Snapshot) -> tuple[Verdict, Snapshot]:
+    def require_yes(self, judged: Verdict, snapshot: Snapshot) -> tuple[Verdict, Snapshot]:
         """Ask the developer about files of unusual kinds if they would land.
 
         Return the verdict, which is closed after a no, and the remaining work.
@@ -73,20 +73,20 @@ class FileCheck:
         context, codes = self.task.context, {reason.code for reason in judged.reasons}
         # Tests that pass at once may land although the gate is closed.
         if context.choose is None or not (judged.open or codes == {"already_green"}):
-            return judged, checkpoint
-        changes = context.snapshots.list_changes_since(self.task.baseline.snapshot, until=checkpoint)
-        waiting = self._find_waiting(changes, checkpoint)
+            return judged, snapshot
+        changes = context.snapshots.list_changes_since(self.task.baseline.snapshot, until=snapshot)
+        waiting = self._find_waiting(changes, snapshot)
         if not waiting:
-            return judged, checkpoint
+            return judged, snapshot
         if ask_to_land(waiting, choose=context.choose):
             context.allowed.update(waiting)
-            return judged, checkpoint
+            return judged, snapshot
         context.declined.update(waiting)
         reasons = tuple(dict.fromkeys(self._refuse_waiting(waiting).values()))
         self.task.recovery.restore_files(self.task.baseline.snapshot, only=tuple(waiting))
         message = f"{self.task.phase} without the files that the developer declined"
         closed = Verdict(phase=self.task.phase, open=False, reasons=reasons)
-        return closed, context.snapshots.take(checkpoint.ref, message=message)
+        return closed, context.snapshots.take(snapshot.ref, message=message)
 
     def _refuse_waiting(self, waiting: dict[str, Clause]) -> dict[str, Reason]:
         """Return path -> the reason against all of ``waiting``, path -> why."""

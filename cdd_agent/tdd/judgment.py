@@ -56,7 +56,7 @@ class Judgment:
 
     verdict: Verdict
     report: SuiteReport | None
-    checkpoint: Snapshot
+    snapshot: Snapshot
     """The files without the forbidden changes."""
     evidence: str = ""
     outcome: Outcome | None = None
@@ -95,8 +95,8 @@ class Judge:
         return self.judge_tests(work, report_path=self.task.report_path)
 
     def _require_yes(self, judgment: Judgment) -> Judgment:
-        judged, checkpoint = self._files.require_yes(judgment.verdict, judgment.checkpoint)
-        return replace(judgment, verdict=judged, checkpoint=checkpoint)
+        judged, snapshot = self._files.require_yes(judgment.verdict, judgment.snapshot)
+        return replace(judgment, verdict=judged, snapshot=snapshot)
 
     def find_outcome(self, judgment: Judgment) -> Outcome:
         """Return the outcome of the attempt."""
@@ -119,7 +119,7 @@ class Judge:
         return Judgment(
             verdict=Verdict(phase=self.task.phase, open=False, reasons=reasons),
             report=None,
-            checkpoint=work.snapshot,
+            snapshot=work.snapshot,
             evidence="the agent gave up",
         )
 
@@ -127,16 +127,16 @@ class Judge:
         """Return what is left of the examples that refuted the last attempt; None: nobody could decide."""
         reports = (load_report(each, root=self.task.context.records.folder) for each in reversed(self.task.earlier))
         report = next(filter(None, reports), None)
-        checkpoint = self.task.context.snapshots.find(last.checkpoint) if last.checkpoint else None
-        if report is None or checkpoint is None:
+        snapshot = self.task.context.snapshots.find(last.checkpoint)
+        if report is None or snapshot is None:
             return None
-        return self.task.examination.answer_doubt(message, request=self._make_request(report, checkpoint))
+        return self.task.examination.answer_doubt(message, request=self._make_request(report, snapshot))
 
     def _judge_again(self, findings: Findings, last: AttemptRecord, *, work: Work) -> Judgment | None:
         """Judge the files of the last attempt by its results; None if they have changed since."""
         report = load_report(last, root=self.task.context.records.folder)
-        checkpoint = self.task.context.snapshots.find(last.checkpoint) if last.checkpoint else None
-        is_same = checkpoint and not self.task.context.snapshots.list_changes_since(checkpoint, until=work.snapshot)
+        snapshot = self.task.context.snapshots.find(last.checkpoint)
+        is_same = snapshot and not self.task.context.snapshots.list_changes_since(snapshot, until=work.snapshot)
         if report is None or not (is_same or findings.reasons):
             return None
         self.evidence = [*last.evidence, *self.evidence]
@@ -149,7 +149,7 @@ class Judge:
         return Judgment(
             verdict=Verdict(phase=self.task.phase, open=not reasons, reasons=reasons),
             report=report if is_same else None,
-            checkpoint=work.snapshot,
+            snapshot=work.snapshot,
             evidence="the results of the last attempt: the files have not changed" if is_same else "the agent gave up",
         )
 
@@ -157,16 +157,16 @@ class Judge:
         """Judge PLAN, which no test can judge."""
         assert brief.judge is not None
         # Restored first: the brief judges the answer together with the files.
-        forbidden, checkpoint = self._files.restore_forbidden(work)
+        forbidden, snapshot = self._files.restore_forbidden(work)
         reasons = tuple(brief.judge(answer))
         changed = ", ".join(change.path for change in work.changes) or "no file"
         return Judgment(
             verdict=verdict.add_reasons(
                 Verdict(phase=self.task.phase, open=not reasons, reasons=reasons),
-                (*forbidden, *self._report_notices(self._files.find_copied_values(checkpoint))),
+                (*forbidden, *self._report_notices(self._files.find_copied_values(snapshot))),
             ),
             report=None,
-            checkpoint=checkpoint,
+            snapshot=snapshot,
             evidence=f"the answer, and {changed} changed",
         )
 
@@ -179,30 +179,30 @@ class Judge:
 
     def _judge_changes(self, work: Work, *, report_path: Path) -> Judgment:
         judged, report = self._run_gate(work, report_path=report_path)
-        forbidden, checkpoint = self._files.restore_forbidden(work)
+        forbidden, snapshot = self._files.restore_forbidden(work)
         judged = verdict.add_reasons(
-            judged, (*forbidden, *self._report_notices(self._files.find_copied_values(checkpoint)))
+            judged, (*forbidden, *self._report_notices(self._files.find_copied_values(snapshot)))
         )
         if report is None:
-            return Judgment(verdict=judged, report=None, checkpoint=checkpoint)
+            return Judgment(verdict=judged, report=None, snapshot=snapshot)
         if self._brought is not None and self._brought.evidence is not None and judged.open:
             self._adopt_evidence(self._brought)
-            return Judgment(verdict=judged, report=report, checkpoint=checkpoint)
+            return Judgment(verdict=judged, report=report, snapshot=snapshot)
         if self.task.phase == "green" and judged.open:
-            judged = verdict.add_reasons(judged, self._confirm_green(report, checkpoint))
+            judged = verdict.add_reasons(judged, self._confirm_green(report, snapshot))
         if self.task.phase == "refactor" and judged.open:
-            judged = verdict.add_reasons(judged, self._compare_behavior(report, checkpoint))
+            judged = verdict.add_reasons(judged, self._compare_behavior(report, snapshot))
         if self.task.phase == "red":
-            judged = verdict.add_reasons(judged, self._check_tests_are_readable(work, checkpoint))
-            judged = self._accept_product_failures(judged, report, checkpoint=checkpoint)
-            sources = self._read_uncollected(report, checkpoint)
+            judged = verdict.add_reasons(judged, self._check_tests_are_readable(work, snapshot))
+            judged = self._accept_product_failures(judged, report, snapshot=snapshot)
+            sources = self._read_uncollected(report, snapshot)
             judged = verdict.add_reasons(judged, verdict.find_absent_tests(self.task.item, sources=sources))
             if self.task.context.policy.single_test:
                 extra = verdict.find_extra_tests(report, baseline=self.task.baseline.report, sources=sources)
                 judged = verdict.add_reasons(judged, extra)
         if self.task.phase == "red" and isinstance(self._classify_red(judged, report), Open):
-            judged = verdict.add_reasons(judged, self._find_vacuous_tests(report, checkpoint))
-        return Judgment(verdict=judged, report=report, checkpoint=checkpoint)
+            judged = verdict.add_reasons(judged, self._find_vacuous_tests(report, snapshot))
+        return Judgment(verdict=judged, report=report, snapshot=snapshot)
 
     def _judge_unchanged(self, work: Work, *, report_path: Path) -> Judgment:
         """Judge files that are those of the baseline, by its report. The agent may say that nothing has to change."""
@@ -216,14 +216,14 @@ class Judge:
             judged = verdict.judge_run(item, phase, report=report, baseline=report, conventions=rules)
         result = verdict.judge_no_change(item, phase, judged=judged)
         if judged is None or not result.open:
-            return Judgment(verdict=result, report=None, checkpoint=work.snapshot)
+            return Judgment(verdict=result, report=None, snapshot=work.snapshot)
         if item.tests:
             found = note("no_change", "unchanged_tests_pass", outcome="noted", claim=self._claim)
         else:
             found = note("no_change", "unchanged_untested", claim=self._claim)
         self._report_notices(found)
         dump(report, report_path)
-        return Judgment(verdict=result, report=report, checkpoint=work.snapshot)
+        return Judgment(verdict=result, report=report, snapshot=work.snapshot)
 
     def _judge_existing_tests(self, work: Work, *, report_path: Path) -> Judgment:
         """Judge a RED without a change: the tests that the step names must exist, pass, and notice altered code."""
@@ -237,7 +237,7 @@ class Judge:
             reason = Reason(code="red", nodeid=None, case=why, parts={"tests": tests})
             refused = Verdict(phase="red", open=False, reasons=(reason,))
             result = verdict.judge_no_change(item, "red", judged=refused if why else None)
-            return Judgment(verdict=result, report=None, checkpoint=work.snapshot)
+            return Judgment(verdict=result, report=None, snapshot=work.snapshot)
         rules = self.task.context.suite.conventions
         judged = verdict.judge_run(item, "red", report=report, baseline=report, conventions=rules)
         if found.notices:
@@ -246,7 +246,7 @@ class Judge:
             found = note("no_change", "unchanged_existing", outcome="noted", claim=self._claim, tests=tests)
         self._report_notices(found)
         dump(report, report_path)
-        return Judgment(verdict=judged, report=report, checkpoint=work.snapshot, outcome=Covered("existing"))
+        return Judgment(verdict=judged, report=report, snapshot=work.snapshot, outcome=Covered("existing"))
 
     def _adopt_evidence(self, brought: Brought) -> None:
         """Take over what the checks found where the step was worked out; here only the tests run."""
@@ -328,44 +328,44 @@ class Judge:
             self.task.item, judged, report=report, baseline=self.task.baseline.report, conventions=rules
         )
 
-    def _accept_product_failures(self, judged: Verdict, report: SuiteReport, *, checkpoint: Snapshot) -> Verdict:
+    def _accept_product_failures(self, judged: Verdict, report: SuiteReport, *, snapshot: Snapshot) -> Verdict:
         """Drop the reasons against tests whose helpers raised after the product ran: that is its behavior."""
         doubtful = verdict.find_doubtful_failures(judged, report)
         if not (doubtful and self.task.context.suite.conventions.is_python):
             return judged
-        ran, found = find_tests_of_product(doubtful, tree=checkpoint.commit, runs=self._runs)
+        ran, found = find_tests_of_product(doubtful, tree=snapshot.commit, runs=self._runs)
         self._report_notices(found)
         reasons = tuple(reason for reason in judged.reasons if reason.nodeid not in ran)
         for nodeid in sorted(ran):
             self._report_notices(note("product_runs", "product_ran", outcome="noted", test=nodeid))
         return replace(judged, open=not reasons, reasons=reasons)
 
-    def _read_uncollected(self, report: SuiteReport, checkpoint: Snapshot) -> dict[str, str]:
+    def _read_uncollected(self, report: SuiteReport, snapshot: Snapshot) -> dict[str, str]:
         """Return the sources of the files that RED made impossible to collect; the report does not list their tests."""
         repository = self.task.context.workplace.tree
         old = {error.nodeid for error in self.task.baseline.report.collect_errors}
         files = [error.nodeid for error in report.collect_errors if error.nodeid not in old]
         project = find_layout(repository, self.task.context.suite).project
-        return read_sources(repository, project=project, tree=checkpoint.commit, paths=files) if files else {}
+        return read_sources(repository, project=project, tree=snapshot.commit, paths=files) if files else {}
 
-    def _check_tests_are_readable(self, work: Work, checkpoint: Snapshot) -> tuple[Reason, ...]:
+    def _check_tests_are_readable(self, work: Work, snapshot: Snapshot) -> tuple[Reason, ...]:
         """Return reasons against files that nobody can read."""
         project = find_layout(self.task.context.workplace.tree, self.task.context.suite).project
         paths = [os.path.relpath(change.path, project or ".") for change in work.changes]
-        before, after = self.task.baseline.snapshot.commit, checkpoint.commit
+        before, after = self.task.baseline.snapshot.commit, snapshot.commit
         return self._report_notices(check_sources(paths, before=before, after=after, runs=self._runs))
 
-    def _find_vacuous_tests(self, report: SuiteReport, checkpoint: Snapshot) -> tuple[Reason, ...]:
+    def _find_vacuous_tests(self, report: SuiteReport, snapshot: Snapshot) -> tuple[Reason, ...]:
         """Return reasons against new tests that pass as soon as the missing name exists, whatever it does."""
         new = NewTests(
-            report=report, baseline=self.task.baseline.report, sources=self.task.item.sources, tree=checkpoint.commit
+            report=report, baseline=self.task.baseline.report, sources=self.task.item.sources, tree=snapshot.commit
         )
         return self._report_notices(check_new_tests(new, runs=self._runs))
 
-    def _confirm_green(self, report: SuiteReport, checkpoint: Snapshot) -> tuple[Reason, ...]:
+    def _confirm_green(self, report: SuiteReport, snapshot: Snapshot) -> tuple[Reason, ...]:
         """Return the doubts of the evidence checks, which run outside the tests' process."""
-        request, runs = self._make_request(report, checkpoint), self._runs
-        findings = confirm(request, runs=runs, trees=self._make_trees(report, checkpoint))
+        request, runs = self._make_request(report, snapshot), self._runs
+        findings = confirm(request, runs=runs, trees=self._make_trees(report, snapshot))
         reasons = self._report_notices(findings)
         if all(reason.code in DOUBTS for reason in reasons):
             is_first = not any(map(is_refuted, self.task.earlier))
@@ -373,9 +373,9 @@ class Judge:
             reasons = self._report_notices(examined)
         return reasons
 
-    def _make_request(self, report: SuiteReport, checkpoint: Snapshot) -> CheckRequest:
+    def _make_request(self, report: SuiteReport, snapshot: Snapshot) -> CheckRequest:
         item, context, repository = self.task.item, self.task.context, self.task.context.workplace.tree
-        red, green = self.task.baseline.snapshot.commit, checkpoint.commit
+        red, green = self.task.baseline.snapshot.commit, snapshot.commit
         layout = find_layout(repository, context.suite)
         targets = find_newly_passing(report, baseline=self.task.baseline.report)
         tests = verdict.list_test_files(item)
@@ -390,14 +390,14 @@ class Judge:
             elsewhere=lambda: read_product_sources(repository, project=layout.project, tree=red),
         )
 
-    def _compare_behavior(self, report: SuiteReport, checkpoint: Snapshot) -> tuple[Reason, ...]:
+    def _compare_behavior(self, report: SuiteReport, snapshot: Snapshot) -> tuple[Reason, ...]:
         """Return a reason against a REFACTOR that changes the result of a call."""
-        trees = self._make_trees(report, checkpoint)
+        trees = self._make_trees(report, snapshot)
         return self._report_notices(refuse_changed_behavior(trees, runs=self._runs))
 
-    def _make_trees(self, report: SuiteReport, checkpoint: Snapshot) -> ComparedTrees:
+    def _make_trees(self, report: SuiteReport, snapshot: Snapshot) -> ComparedTrees:
         repository, tests = self.task.context.workplace.tree, verdict.list_test_files(self.task.item)
-        before, after = self.task.baseline.snapshot.commit, checkpoint.commit
+        before, after = self.task.baseline.snapshot.commit, snapshot.commit
         layout = find_layout(repository, self.task.context.suite)
         changes = list_product_changes(repository, layout=layout, red=before, green=after, tests=tests)
         passed = dict.fromkeys(case.file for case in report.tests if case.outcome == "passed")

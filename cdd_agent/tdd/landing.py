@@ -125,7 +125,7 @@ class PhaseLanding:
     def _adopt_hook_changes(self, made: CommitId, *, paths: tuple[str, ...]) -> None:
         """Update the attempt's snapshot with the changes that a commit hook made to ``paths``."""
         context, ref = self._context, self.commit.attempt.checkpoint or ""
-        snapshot = context.snapshots.find(ref) if ref else None
+        snapshot = context.snapshots.find(ref)
         if snapshot is None:
             return
         changed = [path for path in context.snapshots.list_differing_paths(made, snapshot) if path in paths]
@@ -141,7 +141,7 @@ class PhaseLanding:
         context = self._context
         tip = context.workplace.follow(landed, made=made, tip=self.baseline.tip)
         ref = self.commit.attempt.checkpoint if made != landed else None
-        snapshot = context.snapshots.find(ref) if ref else None
+        snapshot = context.snapshots.find(ref)
         if snapshot is not None and context.snapshots.list_changes_since(snapshot):
             context.snapshots.take(snapshot.ref, message="on the user's branch")
             self._forget_report()

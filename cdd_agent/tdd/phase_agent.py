@@ -75,7 +75,7 @@ class PhaseAgent:
         has_tools = context.policy.edit_format == "tools"
         token, messages = self._load_conversation() if has_tools else (context.token, ())
         marks = Marks(token)
-        start = context.snapshots.find(self.task.step.checkpoint) if self.task.step.checkpoint else None
+        start = context.snapshots.find(self.task.step.checkpoint)
         shown = ShownFiles(text="")
         if has_tools:
             shown = show_step_files(item, start.commit if start else None, context=context, marks=marks)
@@ -199,7 +199,7 @@ class PhaseAgent:
     def _has_changes(self) -> bool:
         """Return whether the files differ from those that the last gate judged."""
         last = self.task.earlier[-1].checkpoint if self.task.earlier and not self._is_anew else None
-        judged = self.task.context.snapshots.find(last) if last else None
+        judged = self.task.context.snapshots.find(last)
         return bool(self.task.context.snapshots.list_changes_since(judged or self.task.baseline.snapshot))
 
     @property
@@ -235,7 +235,7 @@ class PhaseAgent:
         diff = undone = ""
         if start is not None and context.policy.edit_format == "tools":
             diff = format_diff(objects, start.commit, after=context.snapshots.take_unsaved().commit)
-        if self._is_anew and (last := context.snapshots.find(self.task.earlier[-1].checkpoint or "refs/cdd/none")):
+        if self._is_anew and (last := context.snapshots.find(self.task.earlier[-1].checkpoint)):
             undone = format_diff(objects, self.task.baseline.snapshot.commit, after=last.commit)
         reruns = {Circumstance.FORKED} if self._forked_conversation.exists() else set[Circumstance]()
         reruns |= {Circumstance.CONTINUED} if is_continued else set[Circumstance]()
@@ -304,7 +304,7 @@ class PhaseAgent:
     def _list_files_to_send(self) -> tuple[str, ...]:
         """Return the files of the item and those changed since the step began, relative to the project."""
         item, context = self.task.item, self.task.context
-        start = context.snapshots.find(self.task.step.checkpoint) if self.task.step.checkpoint else None
+        start = context.snapshots.find(self.task.step.checkpoint)
         changed = [] if start is None else [change.path for change in context.snapshots.list_changes_since(start)]
         inside = context.to_repository_path("")
         own = [path.removeprefix(inside) for path in changed if path.startswith(inside)]

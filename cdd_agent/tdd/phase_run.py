@@ -229,7 +229,7 @@ class PhaseRun:
         """Make one attempt, which continues the work of one that was interrupted, and save its record."""
         item, context, saved, recovery = self.item, self.context, self.saved, self._recovery
         earlier = self._attempts
-        last = context.snapshots.find(earlier[-1].checkpoint or "refs/cdd/none") if earlier and not is_anew else None
+        last = context.snapshots.find(earlier[-1].checkpoint) if earlier and not is_anew else None
         if is_anew:
             context.snapshots.restore(self.baseline.snapshot)
         is_continued = self._continue_interrupted()
@@ -379,7 +379,7 @@ class PhaseRun:
     def _judge_covered(self, attempt: AttemptRecord) -> Findings:
         """Refuse the new tests unless they fail when the code that they test is altered, or nobody can tell."""
         context, baseline = self.context, self.baseline
-        snapshot = context.snapshots.find(attempt.checkpoint or "")
+        snapshot = context.snapshots.find(attempt.checkpoint)
         report = load_report(attempt, root=context.records.folder)
         if snapshot is None or report is None or snapshot.commit == baseline.snapshot.commit:
             return refuse("vacuous_test", "report_lost")
@@ -452,7 +452,7 @@ class PhaseRun:
             return False
         fixed = {each.number: self._list_fixed(each) for each in attempts}
         best = max(attempts, key=lambda each: (len(fixed[each.number]), each.number))
-        snapshot = context.snapshots.find(best.checkpoint or "refs/cdd/none")
+        snapshot = context.snapshots.find(best.checkpoint)
         if not fixed[best.number] or snapshot is None:
             return False
         context.snapshots.restore(snapshot)

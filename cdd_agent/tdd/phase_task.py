@@ -105,7 +105,7 @@ class PhaseTask:
             return None
         objects, layout = context.workplace.tree.objects, find_layout(context.workplace.tree, context.suite)
         # Imports of the model's own tests count only where no plan names the files of a step.
-        start = context.snapshots.find(self.step.checkpoint) if item.named and self.step.checkpoint else None
+        start = context.snapshots.find(self.step.checkpoint) if item.named else None
         users = objects.list_files((start or self.baseline.snapshot).commit)
         tracked = objects.list_files(self.baseline.tip)
         return FileKinds(

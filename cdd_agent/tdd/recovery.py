@@ -82,7 +82,7 @@ class StepRecovery:
 
     def read_snapshot(self, attempt: AttemptRecord) -> Snapshot:
         """Return the files that the gate has judged; raises ``UsageError`` if their snapshot no longer exists."""
-        found = self.context.snapshots.find(attempt.checkpoint) if attempt.checkpoint else None
+        found = self.context.snapshots.find(attempt.checkpoint)
         if found is None:
             raise UsageError(
                 f"The snapshot {attempt.checkpoint} is not in this repository. Nothing was changed.",
@@ -131,7 +131,7 @@ class StepRecovery:
 
     def set_aside(self, attempt: AttemptRecord) -> str | None:
         """Keep the files of an attempt under a new ref, and return it; None if its snapshot is lost."""
-        found = self.context.snapshots.find(attempt.checkpoint) if attempt.checkpoint else None
+        found = self.context.snapshots.find(attempt.checkpoint)
         if found is None:
             return None
         ref = self.free_ref("code")
@@ -168,7 +168,7 @@ class StepRecovery:
     def undo(self, *, why: str) -> None:
         """Return files and branch to the start of the step; commits of somebody else on top of it stay."""
         snapshots = self.context.snapshots
-        snapshot = snapshots.find(self.step.checkpoint) if self.step.checkpoint else None
+        snapshot = snapshots.find(self.step.checkpoint)
         if snapshot is None:
             return
         saved = snapshots.take(self.free_ref("undone"), message=why)

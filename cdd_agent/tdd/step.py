@@ -94,7 +94,7 @@ class StepRefs:
     def find_last(self) -> Snapshot | None:
         """Return the newest snapshot from which the step can continue."""
         name = self._last_name()
-        return self.snapshots.find(name) if name else None
+        return self.snapshots.find(name)
 
     def find_missing(self) -> str | None:
         """Return the ref of a snapshot that the step needs and that no longer exists."""
