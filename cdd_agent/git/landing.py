@@ -107,6 +107,8 @@ class ExactFiles:
     """Writes the files with these paths into a folder."""
     modes: Mapping[str, int]
     """Path -> permissions of the files to take from it; 0 for a link."""
+    absent: frozenset[str] = frozenset()
+    """Files of its commit that were not on the disk, because a sparse checkout omits them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,6 +239,8 @@ class Landings:
             pairs = repository.objects.compare(source, target)
             digests = {path: digest_file(repository.root / path) for path in pairs}
             staged = self._read_index({*pairs})
+            if exact is not None and restoration is None:
+                staged.skipped |= exact.absent
             require_finished(repository, has_conflicts=staged.has_conflicts)
             index, conflicts = self._plan_index(pairs, staged)
             files, more = self._plan_files(pairs, staged, base=source, digests=digests, choices={})

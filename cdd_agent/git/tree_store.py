@@ -331,6 +331,10 @@ class TreeStore:
         files = self._repository.objects.list_files(tree)
         return {path: files[path] for path in files if path.startswith(self._folders or "")}
 
+    def select(self, paths: Iterable[str]) -> set[str]:
+        """Return those of ``paths`` that are in the folders that count."""
+        return {path for path in paths if path.startswith(self._folders or "") and not self.is_excluded(path)}
+
     def restore(self, snapshot: Snapshot, *, only: Iterable[str] | None = None) -> tuple[Change, ...]:
         """Restore the work tree, or just the paths ``only``, and return the changes that this made.
 
@@ -660,16 +664,17 @@ class Checkpoints:
         return Departure(before=before, exact=self.read_exact(target, moving), restoration=restoration)
 
     def read_exact(self, point: Checkpoint, paths: Iterable[str]) -> ExactFiles:
-        """Return those of the files ``paths`` that ``point`` holds."""
-        entries = self._store.list_files(point.files)
-        own = {path: entries[path].mode for path in paths if path in entries}
+        """Return those of the files ``paths`` of its commit that ``point`` holds."""
+        entries, asked = self._store.list_files(point.files), self._store.select(paths)
+        own = {path: entries[path].mode for path in asked if path in entries}
         files = point.about.find_modes({path: int(mode[-3:], 8) for path, mode in own.items() if mode != LINK})
 
         def write(chosen: Iterable[str], folder: Path) -> None:
             with self._shadow.locked():
                 self._store.write_paths(point.files, chosen, folder=folder)
 
-        return ExactFiles(write=write, modes={path: files.get(path, 0) for path in own})
+        absent = frozenset(asked - own.keys() - point.about.skipped.keys())
+        return ExactFiles(write=write, modes={path: files.get(path, 0) for path in own}, absent=absent)
 
     def require_restored(self, target: Checkpoint, *, before: Checkpoint) -> None:
         """Raise ``UsageError`` if the files are not those of ``target``."""

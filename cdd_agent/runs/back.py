@@ -272,8 +272,8 @@ class Back:
         point = None if returns is None else self._find_point(returns)
         if returns is None or point is None:
             return None
-        changed = self.repository.list_changes(returns.source, returns.target)
-        return self.checkpoints.read_exact(point, [change.path for change in changed])
+        changed = self.repository.list_changes(returns.source, returns.target, submodules=False)
+        return self.checkpoints.read_exact(point, [each.path for each in changed if each.kind != "created"])
 
     def _report_saves(self, landed: Landed | None) -> None:
         if landed is not None and landed.kept:

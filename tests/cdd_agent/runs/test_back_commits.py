@@ -316,6 +316,17 @@ def test_the_state_follows_across_a_merge(run: Run) -> None:
     assert read_state(run) == after
 
 
+@pytest.mark.slow
+def test_what_a_sparse_checkout_omits_stays_omitted(run: Run) -> None:
+    run.repository.git("sparse-checkout", "set", ("--no-cone",), "/calc.py", "/.gitignore")
+    files, index = files_of(run), run.repository.git("ls-files", ("-t", "--stage"))
+    back(run, run.commits["green 1"])
+    assert (run.root / "calc.py").read_text() == "# code up to 1\n"
+    undo(run)
+    assert files_of(run) == files
+    assert run.repository.git("ls-files", ("-t", "--stage")) == index
+
+
 def test_a_branch_that_moves_after_the_preview_ends_the_move(run: Run) -> None:
     plan = run.back.plan_commit("HEAD~2")
     run.repository.git("commit", ("--quiet", "--allow-empty", "-m"), "since")
