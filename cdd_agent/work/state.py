@@ -558,12 +558,13 @@ REPOSITORY_LOCK = "cdd-exec.lock"
 @contextlib.contextmanager
 def lock_ticket(project: Path, folder: Path) -> Iterator[bool]:
     """Lock the ticket in ``folder``, or raise ``UsageError``; yield whether the last holder was killed."""
-    own, name = find_records(project).folder, folder.name
+    records, name = find_records(project), folder.name
+    own, shared = records.folder, records.repository
     lock = exclusive_lock(own / "locks" / f"{name}.lock", purpose=f"Work on the ticket {name}")
     # A test or another program could replace the folder by a link to another project, whose state would be changed.
     with lock as was_killed, keep_from_links(folder):
         reports = own / "reports" / name
-        sweep((folder, folder.parent, own, reports))
+        sweep((folder, folder.parent, own, reports, shared, shared / "reports"))
         for leftover in reports.glob("*.json.*.tmp"):  # of the plugin
             leftover.unlink()
         yield was_killed

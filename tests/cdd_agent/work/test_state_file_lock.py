@@ -39,13 +39,14 @@ def test_what_killed_writes_left_beside_a_ticket_is_removed_and_nothing_else(tmp
         folder / ".plan.md.cdd-abcd1234.tmp",
         reports / "step-1.json.4711.tmp",
         find_records(tmp_path).folder / ".x.cdd-abcd1234.tmp",
+        find_records(tmp_path).repository / "reports" / ".y.json.cdd-abcd1234.tmp",
     ]
     kept = [folder / "plan.md", folder / ".plan.md.swp", reports / "step-1.json", folder / "notes.tmp"]
     for path in (*left, *kept):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     with lock_ticket(tmp_path, folder):
-        assert [path.exists() for path in (*left, *kept)] == [False] * 3 + [True] * 4
+        assert [path.exists() for path in (*left, *kept)] == [False] * 4 + [True] * 4
 
 
 def test_a_repository_is_held_by_one_and_says_whether_the_last_one_was_killed(tmp_path: Path) -> None:
