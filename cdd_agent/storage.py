@@ -36,7 +36,7 @@ _NAME_CAP = 60
 """Characters of a file's name that its temporary file repeats; file systems limit names to 255 bytes."""
 _POLL_S = 0.02
 _SCRATCH = "cdd-scratch-"
-_CHECKED_LEVELS = {"build": 1, "bytecode": 0, "landing": 0, "worktrees": 1}
+_CHECKED_LEVELS = {"build": 1, "bytecode": 0, "landing": 1, "worktrees": 1}
 """Large folder at the top of ``.cdd`` -> how many levels below it are cdd's own. Git and tests write what is deeper."""
 _RULES = b"*\n!config.yaml\n!commands\n!commands/*.md\n"
 _EARLIER_RULES = b"*\n!config.yaml\n"

@@ -39,7 +39,7 @@ def test_a_disk_without_room_leaves_no_half_of_the_file_that_hides_the_folder(tm
     [
         *(".cdd", ".cdd/history", ".cdd/journal", ".cdd/journal/sale/events.jsonl", ".cdd/git/build/packed-refs"),
         *(".cdd/git/worktrees/objects", ".cdd/git/bytecode", ".cdd/build", ".cdd/build/node", ".cdd/bytecode"),
-        *(".cdd/worktrees/sale", ".cdd/landing/worktrees/build/files"),
+        *(".cdd/worktrees/sale", ".cdd/landing", ".cdd/landing/files"),
     ],
 )
 def test_no_link_leads_the_program_s_own_files_out_of_the_project(tmp_path: Path, link: str) -> None:
@@ -54,7 +54,9 @@ def test_no_link_leads_the_program_s_own_files_out_of_the_project(tmp_path: Path
     assert list(outside.iterdir()) == []
 
 
-@pytest.mark.parametrize("link", ["build/cargo/debug/link", "bytecode/usr/lib", "worktrees/sale/node_modules"])
+@pytest.mark.parametrize(
+    "link", ["build/cargo/debug/link", "bytecode/usr/lib", "worktrees/sale/node_modules", "landing/files/link"]
+)
 def test_links_that_tests_make_in_their_own_folders_are_no_error(tmp_path: Path, link: str) -> None:
     path = tmp_path / ".cdd" / link
     path.parent.mkdir(parents=True)
