@@ -306,14 +306,10 @@ class Landings:
     def _has_moved(self, journal: LandingJournal) -> bool:
         if not journal.ref:
             return True
-        repository = self._repository
         # On another branch the files are others; the commit's come with the return to its branch.
-        if journal.ref != self._read_ref() or not repository.is_ancestor(journal.after, of=journal.ref):
+        if journal.ref != self._read_ref():
             return False
-        # A landing that goes back leads to an ancestor of where it starts, which the branch has even if it never moved
-        # and the user has committed since. Then it still has the start, too.
-        goes_back = repository.is_ancestor(journal.after, of=journal.before)
-        return not (goes_back and repository.is_ancestor(journal.before, of=journal.ref))
+        return has_moved(self._repository, before=journal.before, after=journal.after)
 
     def _read_ref(self) -> str:
         branch = self._repository.read_branch()
@@ -566,6 +562,15 @@ class Landings:
             return False
         remove_empty_parents(self._repository.root, change.path)
         return True
+
+
+def has_moved(repository: Repository, *, before: str, after: str) -> bool:
+    """Return whether HEAD has moved from one commit to another, even if the user has committed since."""
+    if not repository.is_ancestor(after, of="HEAD"):
+        return False
+    # An ancestor of where it starts is in the history even if HEAD never moved. Then it still has the start, too.
+    goes_back = repository.is_ancestor(after, of=before)
+    return not (goes_back and repository.is_ancestor(before, of="HEAD"))
 
 
 def merge_entries(

@@ -26,7 +26,7 @@ from cdd_agent.errors import CddError, DocumentError, UsageError, join_first
 from cdd_agent.events import Change, CommitMoved, Emit, Notice, RollbackPlanned
 from cdd_agent.git.commits import require_finished
 from cdd_agent.git.fork import ABANDONED, find_home
-from cdd_agent.git.landing import ExactFiles, Landed, LandingConflict, Landings, find_obstacle
+from cdd_agent.git.landing import ExactFiles, Landed, LandingConflict, Landings, find_obstacle, has_moved
 from cdd_agent.git.notes import Note, read_handoffs, survey_notes
 from cdd_agent.git.repository import CommitId, Repository, resolve_revision
 from cdd_agent.git.runner import GitRefused
@@ -305,15 +305,17 @@ class Back:
         if not move.branch:
             target = next((each for each in self.checkpoints.list_all() if each.ref == move.files), None)
             return landed is not None or (target is not None and not self.checkpoints.plan(target).changes)
-        branch, head = self.repository.read_branch(), self.repository.read_head()
-        if (branch, head) not in ((move.branch, move.source), (move.branch, move.target)):
+        is_there = self.repository.read_branch() == move.branch
+        if is_there and has_moved(self.repository, before=move.source, after=move.target):
+            return True
+        if not (is_there and self.repository.is_ancestor(move.source, of="HEAD")):
             text = (
                 f"{_capitalize(move.what)} was interrupted, and the branch has moved since: cdd leaves it. "
                 f"The commits before: git log {move.source[:10]}; the files: cdd checkpoint restore "
                 f"{move.before.rpartition('/')[2]}"
             )
             self._emit(Notice(text=text))
-        return (branch, head) == (move.branch, move.target)
+        return False
 
     def _end(self, move: Move, runs: Iterable[Ticket]) -> None:
         """Let the runs follow the branch, and say in the log that the move is done."""

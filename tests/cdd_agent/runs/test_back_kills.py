@@ -8,9 +8,11 @@ import pytest
 
 from cdd_agent.errors import UsageError
 from cdd_agent.events import Notice
+from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.tree_store import REF, Description
 from cdd_agent.runs.back import Back
+from cdd_agent.work.state_file import load_state
 from tests.cdd_agent.runs.made_runs import RECORDS, Run, history, work_tree
 
 KILLED = 9
@@ -194,6 +196,19 @@ def test_what_was_cut_off_in_one_work_tree_is_no_affair_of_another(run: Run, tmp
     assert not back.is_interrupted()
     assert back.repository.read_head() == run.commits["green 1"]
     assert back.repository.list_uncommitted() == ()
+
+
+@pytest.mark.slow
+def test_the_state_follows_although_the_user_has_committed_since(run: Run) -> None:
+    back, _ = cut_off(run)
+    (run.root / "mine.txt").write_text("mine\n")
+    mine = commit_paths(run.repository, "mine", paths=["mine.txt"])
+    back.finish()
+    assert back.repository.read_head() == mine
+    assert back.repository.list_uncommitted() == ()
+    state = load_state(run.state_path)
+    assert state is not None
+    assert list(state.execution(1).commits) == ["plan", "red", "green"]
 
 
 def test_where_nothing_was_cut_off_nothing_is_done(run: Run) -> None:
