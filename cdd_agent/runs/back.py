@@ -236,6 +236,7 @@ class Back:
         repository, move, restore = self.repository, plan.move, plan.restore
         private_folder(self._root)  # for the prepared files
         with alone(repository), self._lock_runs(move) as runs:
+            self._require_start(move)
             sweep((self._folder,))
             about = self._describe(plan, session=session, talks=talks or {})
             departure = None if restore is None else self.checkpoints.depart(restore.target, about=about)
@@ -266,6 +267,16 @@ class Back:
             self.checkpoints.require_restored(restore.target, before=before)
         self._report_saves(landed)
         return before
+
+    def _require_start(self, move: Move) -> None:
+        """Raise ``UsageError`` if HEAD is not where it was when the move was planned, and shown."""
+        branch, head = self.repository.read_branch(), self.repository.read_head()
+        if move.branch and (branch, head) != (move.branch, move.source):
+            raise UsageError(
+                f"HEAD is at {str(head)[:10]} on {branch or 'no branch'}, but {move.what} was planned from "
+                f"{move.source[:10]} on {move.branch}. Nothing was changed.",
+                hint=f"git switch {move.branch}, if you want it there; then run the command again",
+            )
 
     def _find_exact(self, returns: Move | None) -> ExactFiles | None:
         """Return the files that a move has changed as they were before it, unless their checkpoint was deleted."""

@@ -76,6 +76,17 @@ def test_an_undo_leads_back_from_every_kind_of_point(run: Run) -> None:
     assert check_moves(run, moves) == len(moves)
 
 
+def test_a_switch_of_the_branch_after_the_preview_prevents_a_move(run: Run) -> None:
+    planned = run.back.plan_commit(run.commits["red 1"])
+    run.repository.git("switch", ("--quiet", "--create"), "other")
+    before = observe(run)
+    with pytest.raises(UsageError, match=r"on other, but the rollback to .* on main\. Nothing was changed"):
+        run.back.go(planned)
+    assert observe(run) == before
+    assert run.repository.read_ref("refs/heads/main") == run.commits["refactor 2"]
+    assert run.back.checkpoints.list_all() == ()
+
+
 @pytest.mark.slow
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(moves=st.lists(st.sampled_from(MOVES), min_size=1, max_size=8))
