@@ -225,11 +225,13 @@ class Landings:
         exact: ExactFiles | None = None,
         restoration: Restoration | None = None,
         why: str,
+        begun: Callable[[], object] = lambda: None,
     ) -> Landed:
         """Move the branch from ``source`` to ``target``, if given, with index and files; ``why`` is for the reflog.
 
         Files that ``exact`` names are written from there. With a ``restoration``, its files change, and not those that
-        differ between the commits; without ``target``, only files change. Raises as ``land`` does.
+        differ between the commits; without ``target``, only files change. ``begun`` is called when the journal is
+        written. Raises as ``land`` does.
         """
         self.finish()
         repository = self._repository
@@ -255,7 +257,7 @@ class Landings:
                 folders=restoration.folders,
                 gone=restoration.gone,
             )
-        return self._begin(journal, why=why, exact=exact)
+        return self._begin(journal, why=why, exact=exact, begun=begun)
 
     def _require_head(self, expected: CommitId) -> None:
         head = self._repository.read_head()
@@ -265,7 +267,14 @@ class Landings:
                 hint="run the same command again: cdd then continues on top of the new commits",
             )
 
-    def _begin(self, journal: LandingJournal, *, why: str, exact: ExactFiles | None = None) -> Landed:
+    def _begin(
+        self,
+        journal: LandingJournal,
+        *,
+        why: str,
+        exact: ExactFiles | None = None,
+        begun: Callable[[], object] = lambda: None,
+    ) -> Landed:
         """Prepare the files, write the journal, move the branch, and do the rest."""
         repository = self._repository
         shutil.rmtree(self._staged, ignore_errors=True)
@@ -280,6 +289,7 @@ class Landings:
         journal = msgspec.structs.replace(journal, files=prepared, staged=staged)
         # Not msgspec's encoder: paths that are not UTF-8 are kept as lone surrogates.
         write_atomic(self._journal, json.dumps(msgspec.to_builtins(journal)).encode())
+        begun()
         if journal.ref:
             repository.git("update-ref", ("-m",), f"cdd: {why}", journal.ref, journal.after, journal.before)
         return self._carry_out(journal)

@@ -77,6 +77,8 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     """The ref of the checkpoint whose files were restored; empty if the files followed the branch."""
     evidence: str = ""
     """The point with which the evidence of runs was saved that comes back; empty for none."""
+    is_begun: bool = False
+    """The landing has its journal; once this is gone, files have changed as planned."""
     is_done: bool = False
 
 
@@ -200,7 +202,7 @@ class Back:
                 + (f"; what an earlier version of cdd rolled back: git log {old}^" if old else ""),
             )
         last, turn = stack[-1], "redo" if is_redo else "undo"
-        move = msgspec.structs.replace(last, turn=turn, before="", is_done=False)
+        move = msgspec.structs.replace(last, turn=turn, before="", is_begun=False, is_done=False)
         restore = None
         if last.files:
             restore = self.checkpoints.plan(self._require_point(last))
@@ -255,6 +257,7 @@ class Back:
                     exact=self._find_exact(plan.returns) if departure is None else departure.exact,
                     restoration=None if departure is None else departure.restoration,
                     why=move.what,
+                    begun=lambda: self._replace_last(msgspec.structs.replace(move, is_begun=True)),
                 )
             except CddError as error:
                 if not self._landings.is_pending():
@@ -314,8 +317,8 @@ class Back:
 
     def _has_arrived(self, move: Move, *, landed: Landed | None) -> bool:
         if not move.branch:
-            target = next((each for each in self.checkpoints.list_all() if each.ref == move.files), None)
-            return landed is not None or (target is not None and not self.checkpoints.plan(target).changes)
+            # Not by a look at the files: the user may have changed some since.
+            return landed is not None or move.is_begun
         is_there = self.repository.read_branch() == move.branch
         if is_there and has_moved(self.repository, before=move.source, after=move.target):
             return True
@@ -336,7 +339,7 @@ class Back:
             self._mark_latest(CommitId(move.target))
         if move.evidence:
             self._restore_evidence(runs, move.evidence)
-        self._write((*self._read()[:-1], msgspec.structs.replace(move, is_done=True)))
+        self._replace_last(msgspec.structs.replace(move, is_done=True))
 
     def _describe(self, plan: MovePlan, *, session: str, talks: dict[str, int]) -> Description:
         turn, restore = plan.move.turn, plan.restore
@@ -375,6 +378,9 @@ class Back:
         for old in every[:-_MOST_MOVES]:
             if old.point not in kept:
                 self._forget_evidence(old)
+
+    def _replace_last(self, move: Move) -> None:
+        self._write((*self._read()[:-1], move))
 
     def _drop_last(self) -> None:
         *moves, last = self._read()

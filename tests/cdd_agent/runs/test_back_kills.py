@@ -1,7 +1,7 @@
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,8 @@ from cdd_agent.events import Notice
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.tree_store import REF, Description
-from cdd_agent.runs.back import Back
+from cdd_agent.runs.back import Back, Move
+from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work.state_file import load_state
 from tests.cdd_agent.runs.made_runs import RECORDS, Run, history, work_tree
 
@@ -165,6 +166,24 @@ def test_what_changed_before_it_is_gone_on_with_is_kept(run: Run) -> None:
     assert (run.root / "calc.py").read_text() == "# code up to 1\n"
     assert back.repository.read_head() == run.commits["green 1"]
     assert back.checkpoints.list_all()[-1].about.label == "before the rollback"
+
+
+class KilledAtEnd(Back):
+    """Is killed between the landing and the last line of the log."""
+
+    def _end(self, move: Move, runs: Iterable[Ticket]) -> None:
+        raise KeyboardInterrupt
+
+
+def test_a_restore_whose_end_was_not_logged_can_be_undone_although_files_changed_since(begun: Run) -> None:
+    begun.back.checkpoints.create(Description(kind="manual", name="start"))
+    (begun.root / "README.md").write_text("mine\n")
+    back = KilledAtEnd.of_project(begun.root, emit=begun.events.append)
+    with pytest.raises(KeyboardInterrupt):
+        back.go(back.plan_files(back.checkpoints.find("start")))
+    (begun.root / "new.txt").write_text("saved since\n")
+    begun.back.go(begun.back.plan_return())
+    assert (begun.root / "README.md").read_text() == "mine\n"
 
 
 @pytest.mark.slow
