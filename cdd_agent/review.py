@@ -21,7 +21,7 @@ from cdd_agent.errors import DocumentError, Problem, UsageError, format_count, s
 from cdd_agent.events import FileDiffed
 from cdd_agent.git.repository import CommitId, Repository, resolve_revision
 from cdd_agent.storage import exclusive_lock, read_ordinary, write_atomic
-from cdd_agent.work.handoff import NUMBER_OPTIONS
+from cdd_agent.work.handoff import NUMBER_OPTIONS, read_number
 from cdd_agent.work.records import find_records
 
 # No line of content can match these: it begins with a blank, a sign or a backslash.
@@ -346,7 +346,7 @@ class Comments:
         trailers = f"%(trailers:key=Ticket,valueonly)%x00%(trailers:{NUMBER_OPTIONS},valueonly)"
         shown = self.repository.git("log", ("-1", f"--format={trailers}"), commit, ("--",))
         ticket, _, step = (field.strip() for field in shown.partition("\0"))
-        return (ticket, int(step)) if ticket and step.isdecimal() else ("", 0)
+        return (ticket, read_number(step)) if ticket and read_number(step) else ("", 0)
 
     def _replace(self, identifier: str, change: Callable[[Comment], Comment]) -> Comment:
         known = self.find(identifier)

@@ -37,7 +37,7 @@ from cdd_agent.runs.places import list_runs
 from cdd_agent.storage import load_record, private_folder, sweep, write_atomic
 from cdd_agent.tdd.locks import alone
 from cdd_agent.tickets.ticket import Ticket
-from cdd_agent.work.handoff import NUMBER_OPTIONS, Handoff
+from cdd_agent.work.handoff import NUMBER_OPTIONS, Handoff, read_number
 from cdd_agent.work.records import find_records
 from cdd_agent.work.state import lock_ticket
 from cdd_agent.work.state_file import load_state, save_state
@@ -480,7 +480,7 @@ class Back:
         # An iteration is taken back alone, although the commits before it may be of the same step.
         base = self._find_base(last)
         own = takewhile(lambda commit: commit[2:4] == last[2:4] and commit.commit != base, commits)
-        if not (last.ticket and last.number.isdecimal() and last.handoff):
+        if not (last.ticket and read_number(last.number) and last.handoff):
             is_merge = len(self.repository.git("log", ("-1", "--format=%P"), last.commit).split()) > 1
             raise UsageError(
                 f"The last commit, {last.commit[:10]} {last.subject!r}, is not of a step, so it stays.",
@@ -492,7 +492,7 @@ class Back:
         """Return the commit before the step whose ``last`` commit this is, if the state of its run knows it."""
         run = _find_run(self._root, last.ticket)
         state = load_state(run.state_path) if run is not None else None
-        step = state.step_executions.get(int(last.number)) if state and last.number.isdecimal() else None
+        step = state.step_executions.get(read_number(last.number)) if state else None
         if step is None or last.commit not in step.commits.values() or step.base_commit == last.commit:
             return None  # the last: after a rollback into the step, it continues from there
         return step.base_commit
@@ -515,8 +515,8 @@ class Back:
         return [_OwnCommit(*row) for row in zip(*(fields[start::width] for start in range(width)), strict=False)]
 
     def _is_of_run(self, commit: _OwnCommit) -> bool:
-        is_step = commit.number.isdecimal() and bool(commit.handoff)
-        return is_step and _find_run(self._root, commit.ticket) is not None
+        is_step = read_number(commit.number) and commit.handoff
+        return bool(is_step) and _find_run(self._root, commit.ticket) is not None
 
     # What follows the branch.
 

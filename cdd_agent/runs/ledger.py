@@ -19,7 +19,7 @@ from cdd_agent.git.repository import CommitId, Repository, format_lines
 from cdd_agent.runs import test_list
 from cdd_agent.tdd.phase_commit import make_handoff_id
 from cdd_agent.tdd.step import step_label
-from cdd_agent.work.handoff import NUMBER_OPTIONS, PHASE_OF, CurrentTest, Handoff
+from cdd_agent.work.handoff import NUMBER_OPTIONS, PHASE_OF, CurrentTest, Handoff, read_number
 from cdd_agent.work.outcome import Covered, Open, Outcome, read_outcome
 from cdd_agent.work.state import AttemptRecord, Beyond, Phase, RunState, Status, StepExecution, renew_step
 
@@ -189,7 +189,7 @@ class Ledger:
             position=position,
             base=parents.partition(" ")[0],
             at=at,
-            number=int(number) if number.isdecimal() else 0,
+            number=read_number(number),
             phase=PHASE_OF.get(phase, "plan"),
             id=handoff_id,
         )

@@ -34,6 +34,7 @@ _Commit: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{1,64}\Z")]
 _OwnRef: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^refs/cdd/(?!.*\.\.)[\w./-]+\Z")]
 _Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 
+_MOST_DIGITS = 9
 _ORDER: tuple[PhaseName, ...] = get_args(PhaseName)
 _NAMES: Mapping[Phase, PhaseName] = dict(zip(get_args(Phase), _ORDER, strict=True))
 NUMBER_KEYS: tuple[NumberKey, ...] = get_args(NumberKey)
@@ -144,6 +145,11 @@ class _OldHandoff(msgspec.Struct, rename="camel"):
     error: str | None
     error_details: _OldErrorDetails | None
     gate: _OldGate | None
+
+
+def read_number(text: str) -> int:
+    """Return the number of a step from a trailer, which anybody can write; 0 if it is none."""
+    return int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else 0
 
 
 def phase_name(phase: Phase) -> PhaseName:

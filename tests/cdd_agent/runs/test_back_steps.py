@@ -219,3 +219,12 @@ def test_the_last_cycle_of_a_feature_goes_and_comes_back(run: Run) -> None:
     run.back.go(run.back.plan_return())
     assert run.repository.read_head() == run.commits["refactor 2"]
     assert load_state(run.state_path) == before
+
+
+@pytest.mark.parametrize("number", ["9" * 5_000, "1234567890", "0", "1x"])
+def test_a_commit_whose_number_no_step_has_is_not_of_a_step(begun: Run, number: str) -> None:
+    message = f"feat: theirs\n\nTicket: {SLUG}\nStep: {number}\nHandoff-Id: h\n"
+    (begun.root / "README.md").write_text("theirs\n")
+    commit_paths(begun.repository, message, paths=["README.md"])
+    with pytest.raises(UsageError, match="'feat: theirs', is not of a step, so it stays"):
+        begun.back.plan_step()
