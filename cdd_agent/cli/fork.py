@@ -128,7 +128,7 @@ def switch(invocation: Invocation, name: str, *, ticket: str | None) -> None:
         slugs = (ticket,) if ticket else tuple(dict.fromkeys(each.ticket for each in forks.list_all()))
         for slug in slugs:
             forks.switch(slug, None)
-        screen.line("cdd exec works on your own branch.")
+        screen.line("Runs work on your own branch.")
         return
     chosen = forks.find(name)
     forks.switch(chosen.ticket, chosen)

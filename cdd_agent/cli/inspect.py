@@ -151,7 +151,7 @@ def _show_current_fork(root: Path, slug: str, *, screen: "Screen") -> None:
     forks = Forks(root)
     if fork := forks.find_current(slug):
         typed = screen.as_typed(f"cdd --project {shlex.quote(str(forks.find_project(fork)))} status {slug}")
-        screen.line(f"The plan is carried out in the fork {fork.name} now. Its progress: {typed}")
+        screen.line(f"The run works in the fork {fork.name} now. Its progress: {typed}")
 
 
 @click.command(short_help="See what completed steps changed, and approve them.")

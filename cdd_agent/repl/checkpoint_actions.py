@@ -141,9 +141,10 @@ class CheckpointView:
             if effects.next and effects.next != "COMPLETE":
                 screen.line(f"Continue with {effects.next}: {screen.as_typed('cdd tdd resume')}")
         if plan.restore is not None:
-            undo = screen.as_typed("cdd checkpoint undo")
+            other = "redo" if plan.move.turn == "undo" else "undo"
             saved = f"Restored. The files before are checkpoint {before.number}."
-            screen.line(f"{screen.symbols['back']} {saved} Undo: {undo}", style="bold")
+            command = screen.as_typed(f"cdd checkpoint {other}")
+            screen.line(f"{screen.symbols['back']} {saved} {other.capitalize()}: {command}", style="bold")
 
     def _show_skipped(self, skipped: Iterable[tuple[str, str]]) -> None:
         rows = [f"{clean(path)}: {why}" for path, why in skipped]

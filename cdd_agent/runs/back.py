@@ -198,7 +198,7 @@ class Back:
             old = next((ref for ref in reversed(earlier) if "/rollback-" in ref), None)
             raise UsageError(
                 f"Nothing was {what} here, so there is nothing to {'redo' if is_redo else 'bring back'}.",
-                hint="/undo takes the last step back; list the checkpoints: cdd checkpoint list"
+                hint="list the checkpoints: cdd checkpoint list; /undo takes the last step back"
                 + (f"; what an earlier version of cdd rolled back: git log {old}^" if old else ""),
             )
         last, turn = stack[-1], "redo" if is_redo else "undo"
@@ -647,8 +647,8 @@ def _find_target(repository: Repository, name: str) -> tuple[CommitId, Handoff]:
     handoff = Note(commit=commit, handoffs=lines).latest
     if not _is_run(handoff.ticket):
         raise UsageError(
-            f"{commit[:10]} belongs to the ticket {handoff.ticket!r:.100}, which cdd exec carries out.",
-            hint="redo one of its steps: cdd exec SLUG --retry N; or choose a commit from: cdd tdd history",
+            f"{commit[:10]} belongs to {handoff.ticket!r:.100}, which is not a run of cdd tdd.",
+            hint="choose a commit from: cdd tdd history; or take the last step back: /undo",
         )
     return commit, handoff
 

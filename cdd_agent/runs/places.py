@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from cdd_agent.errors import UsageError
+from cdd_agent.errors import UsageError, suggest
 from cdd_agent.tickets import ticket as tickets
-from cdd_agent.tickets.ticket import Ticket
+from cdd_agent.tickets.ticket import MOST_NAMED, Ticket
 from cdd_agent.work.records import find_records
 
 _RUNS = "runs"
@@ -36,10 +36,16 @@ def list_runs(project: Path) -> tuple[Ticket, ...]:
 
 def find_run(project: Path, slug: str) -> Ticket:
     """Return the ticket or the other run with this name; raise ``UsageError`` if there is none."""
-    other = next((run for run in list_other_runs(project) if run.slug == slug), None)
+    others = list_other_runs(project)
+    other = next((run for run in others if run.slug == slug), None)
     try:
         return tickets.find(project, slug)
-    except UsageError:
-        if other is None:
-            raise
-        return other
+    except UsageError as error:
+        if other is not None:
+            return other
+        if others:
+            names = [run.slug for run in others]
+            nearest = suggest(slug, names, cutoff=0.5)
+            few = nearest or ", ".join(names[:MOST_NAMED]) + (" ..." if len(names) > MOST_NAMED else "")
+            raise UsageError(error.happened, hint=f"{error.hint}; or name a run without a ticket: {few}") from None
+        raise

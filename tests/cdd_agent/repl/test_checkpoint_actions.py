@@ -125,8 +125,11 @@ def test_the_command_line_restores_only_with_a_yes(project: Path, capsys: pytest
     assert (project / "new.txt").exists()
     assert run([*at, "restore", "start", "--yes"]) == 0
     assert not (project / "new.txt").exists()
+    assert "Undo: cdd checkpoint undo" in capsys.readouterr().out
     assert run([*at, "undo", "--yes"]) == 0
+    assert "Redo: cdd checkpoint redo" in capsys.readouterr().out
     assert run([*at, "redo", "--yes"]) == 0
+    assert "Undo: cdd checkpoint undo" in capsys.readouterr().out
     assert not (project / "new.txt").exists()
     capsys.readouterr()
     assert run([*at, "list", "--json"]) == 0

@@ -18,8 +18,9 @@ def test_a_run_without_a_ticket_is_in_the_records_and_not_in_the_project(tmp_pat
     assert [each.slug for each in list_runs(tmp_path)] == ["sale", "tdd-sum"]
     assert find_run(tmp_path, "tdd-sum") == run
     assert find_run(tmp_path, "sale").has_documents
-    with pytest.raises(UsageError, match="There is no ticket 'tdd-su' in"):
+    with pytest.raises(UsageError, match="There is no ticket 'tdd-su' in") as caught:
         find_run(tmp_path, "tdd-su")
+    assert "or name a run without a ticket: tdd-sum" in caught.value.hint
 
 
 @pytest.mark.parametrize("name", ["tdd", "green"])
