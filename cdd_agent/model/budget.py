@@ -211,8 +211,8 @@ def totals_from_usage(usage: Usage, *, cost_usd: float | None) -> Usage:
 
 MAX_JOURNAL_BYTES = 64_000_000
 """Size of a journal with about ten thousand turns."""
-_IN_STATE = ("executor", "examiner")
-"""The agents whose usage is saved in the ticket's state."""
+_TALKERS = ("socrates", "planner", "scout")
+"""The agents of conversations; the usage of all others is saved in the state of the run that they work for."""
 
 
 def read_conversation_usage(journal: Path) -> Usage:
@@ -229,7 +229,7 @@ def read_conversation_usage(journal: Path) -> Usage:
             event = decode(line)
         except ValueError:
             continue
-        if isinstance(event, TurnEnded) and event.agent not in _IN_STATE:
+        if isinstance(event, TurnEnded) and event.agent in _TALKERS:
             used = totals_from_answer(event)
             # Anyone can write the journal; negative usage would raise the limit.
             if min(*used.token_counts.values(), event.cost_usd or 0) >= 0:

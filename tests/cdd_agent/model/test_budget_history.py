@@ -37,6 +37,7 @@ def test_the_turns_of_conversations_are_added_up_and_those_of_steps_are_not(tmp_
         Notice(text='"TurnEnded"'),
         turn("executor", 1000, cost_usd=9.0),
         turn("examiner", 1000, cost_usd=9.0),
+        turn("implementer", 1000, cost_usd=9.0),
         turn("planner", 20, cost_usd=0.25),
     )
     assert read_conversation_usage(path) == Usage(
