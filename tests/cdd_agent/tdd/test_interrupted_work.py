@@ -227,6 +227,16 @@ def test_work_that_does_not_fit_the_users_commits_is_shown_and_kept(project: Pro
     assert any(str(work.files) in event.text for event in project.seen if isinstance(event, Notice))
 
 
+def test_a_file_that_a_kill_left_half_written_is_no_work(project: Project) -> None:
+    state = interrupt(project, [red(), half("discount.py", HALF_CODE)], end=Killed())
+    (tree,) = (project.folder / ".cdd" / "worktrees").iterdir()
+    (tree / ".discount.py.cdd-a1b2c3d4.tmp").write_text("def disc")
+    model, ending = resume(project, state, green(), HANDS_IN)
+    assert ending.how == "done"
+    assert CONTINUE in task(model)
+    assert ".tmp" not in task(model)
+
+
 @pytest.mark.slow
 def test_work_that_was_killed_in_a_run_tree_that_is_gone_is_forgotten(project: Project) -> None:
     state = interrupt(project, [red(), half("discount.py", HALF_CODE)], end=Killed())
