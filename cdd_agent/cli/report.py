@@ -216,7 +216,7 @@ def format_page(story: Story) -> str:
         bars=tuple(_list_bars(story)),
         picture=_draw_steps(story),
         changes=[(step, tuple(_list_other_comments(step)), tuple(_list_changes(step))) for step in story.steps],
-        costs=[(name, [text.removeprefix("cost ") for text in texts]) for name, *texts in _list_costs(story)],
+        costs=[(name, texts) for name, *texts in _list_costs(story)],
     )
 
 
