@@ -13,6 +13,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
@@ -27,13 +28,13 @@ from cdd_agent.events import Change, CommitMoved, Emit, Notice, RollbackPlanned
 from cdd_agent.git.commits import require_finished
 from cdd_agent.git.fork import ABANDONED, find_home
 from cdd_agent.git.landing import ExactFiles, Landed, LandingConflict, Landings, find_obstacle, has_moved
-from cdd_agent.git.notes import Note, read_handoffs, survey_notes
+from cdd_agent.git.notes import Note, read_handoffs, read_shallow_commits, survey_notes
 from cdd_agent.git.repository import CommitId, Repository, resolve_revision
 from cdd_agent.git.runner import GitRefused
 from cdd_agent.git.tree_store import REF, Checkpoint, Checkpoints, Description, RestorePlan
 from cdd_agent.runs.feature import RUN
 from cdd_agent.runs.ledger import Known, Ledger, Unknown
-from cdd_agent.runs.places import list_runs
+from cdd_agent.runs.places import find_owner, list_runs
 from cdd_agent.storage import load_record, private_folder, sweep, write_atomic
 from cdd_agent.tdd.locks import alone
 from cdd_agent.tickets.ticket import Ticket
@@ -142,8 +143,7 @@ class Back:
         """
         branch, head = self._find_start()
         own = self._find_last_step()
-        base = CommitId(self.repository.objects.require(f"{own[-1].commit}^").id)
-        what = f"step {own[0].number} of {own[0].ticket}"
+        base, what = self._find_parent(own[-1]), f"step {own[0].number} of {own[0].ticket}"
         move = Move(kind="step", what=what, before="", branch=branch, source=head, target=base)
         return MovePlan(move=move, effects=self._plan_branch(move))
 
@@ -486,7 +486,26 @@ class Back:
                 f"The last commit, {last.commit[:10]} {last.subject!r}, is not of a step, so it stays.",
                 hint=f"git revert {'-m 1 ' if is_merge else ''}HEAD takes it back with a new commit",
             )
+        # The states and the log of another project would not follow.
+        other = None if self._is_of_run(last) else find_owner(self._root, last.ticket, top=self.repository.root)
+        if other is not None:
+            place = f"{other.relative_to(self.repository.root).as_posix()}/"
+            raise UsageError(
+                f"The last commit, {last.commit[:10]} {last.subject!r}, is a step of the project "
+                f"{'at the top of the repository' if place == './' else place}, so it stays.",
+                hint=f"start cdd there: cd {shlex.quote(str(other))}; then type /undo",
+            )
         return tuple(own)
+
+    def _find_parent(self, first: _OwnCommit) -> CommitId:
+        parent = self.repository.objects.read(f"{first.commit}^")
+        if parent is None and first.commit not in read_shallow_commits(self.repository):
+            raise UsageError(
+                f"Step {first.number} of {first.ticket} begins with the first commit of the repository, so no commit "
+                "is left to return to.",
+                hint="git update-ref -d HEAD takes the first commit back, and leaves its files staged",
+            )
+        return CommitId(self.repository.objects.require(f"{first.commit}^").id)
 
     def _find_base(self, last: _OwnCommit) -> str | None:
         """Return the commit before the step whose ``last`` commit this is, if the state of its run knows it."""

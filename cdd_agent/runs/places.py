@@ -1,11 +1,12 @@
 """Where runs are: a ticket's in its folder, every other one in cdd's records, in ``runs/SLUG``."""
 
 from pathlib import Path
+from urllib.parse import unquote
 
 from cdd_agent.errors import UsageError, suggest
 from cdd_agent.tickets import ticket as tickets
 from cdd_agent.tickets.ticket import MOST_NAMED, Ticket
-from cdd_agent.work.records import find_records
+from cdd_agent.work.records import ROOT, find_records
 
 _RUNS = "runs"
 _EARLIER = ("tdd", "green")
@@ -49,3 +50,14 @@ def find_run(project: Path, slug: str) -> Ticket:
             few = nearest or ", ".join(names[:MOST_NAMED]) + (" ..." if len(names) > MOST_NAMED else "")
             raise UsageError(error.happened, hint=f"{error.hint}; or name a run without a ticket: {few}") from None
         raise
+
+
+def find_owner(project: Path, slug: str, *, top: Path) -> Path | None:
+    """Return the folder of another project in the work tree ``top`` that has the run ``slug``; None if none has."""
+    records = find_records(project)
+    for folder in sorted(records.folder.parent.glob("*")):
+        other = top / ("" if folder.name == ROOT else unquote(folder.name))
+        is_other = other.is_dir() and other.resolve() != project.resolve()
+        if is_other and any(run.slug == slug for run in list_runs(other)):
+            return other
+    return None

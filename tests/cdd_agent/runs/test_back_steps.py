@@ -228,3 +228,22 @@ def test_a_commit_whose_number_no_step_has_is_not_of_a_step(begun: Run, number: 
     commit_paths(begun.repository, message, paths=["README.md"])
     with pytest.raises(UsageError, match="'feat: theirs', is not of a step, so it stays"):
         begun.back.plan_step()
+
+
+def test_the_step_of_another_project_stays_and_the_error_says_where_to_undo_it(run: Run) -> None:
+    (run.root / "other").mkdir()
+    other = Back.of_project(run.root / "other", emit=print)
+    with pytest.raises(UsageError, match="is a step of the project at the top of the repository, so it stays") as said:
+        other.plan_step()
+    assert said.value.hint == f"start cdd there: cd {run.root}; then type /undo"
+    assert other.suggest_undo().endswith("then type /undo.")
+
+
+def test_a_step_that_is_the_first_commit_stays(tmp_path: Path) -> None:
+    repository = Repository.create(tmp_path)
+    (tmp_path / "a.txt").write_text("a\n")
+    repository.git("config", "user.name", "Ada")
+    repository.git("config", "user.email", "ada@example.org")
+    commit_paths(repository, "feat: a\n\nTicket: sale\nStep: 1\nHandoff-Id: h\n", paths=["a.txt"])
+    with pytest.raises(UsageError, match="begins with the first commit of the repository"):
+        Back.of_project(tmp_path, emit=print).plan_step()
