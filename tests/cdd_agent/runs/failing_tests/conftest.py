@@ -28,7 +28,6 @@ CART = "class Cart:\n    def __init__(self):\n        self.prices = []\n\n    de
 MENDED = CART.replace("return 0", "return sum(self.prices)")
 TESTS = """\
 from cart import Cart
-from cdd_agent.work.records import find_records
 
 
 def test_empty():
