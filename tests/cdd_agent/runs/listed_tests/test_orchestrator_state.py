@@ -68,7 +68,7 @@ def test_before_anything_has_landed_a_commit_that_mends_what_was_in_the_way_is_n
     project.git("add", "conftest.py")
     project.git("commit", "-qm", "broken")
     with pytest.raises(EnvironmentMissing, match="cannot be run"):
-        runs.begin(model())
+        runs.begin(model(plan(1)))
     project.git("rm", "-q", "conftest.py")
     project.git("commit", "-qm", "mended")
     with pytest.raises(KeyboardInterrupt):
