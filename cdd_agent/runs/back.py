@@ -190,9 +190,8 @@ class Back:
         Raises ``UsageError`` if there is none, if the branch has moved since, or if changes of the user are in the way.
         """
         self.finish()
-        done, undone = self._list_open()
-        stack = undone if is_redo else done
-        if not stack:
+        last = self._find_next(is_redo=is_redo)
+        if last is None:
             what = "brought back" if is_redo else "undone, restored or rolled back"
             earlier = sorted(self.repository.list_refs(f"{ABANDONED}/"))
             old = next((ref for ref in reversed(earlier) if "/rollback-" in ref), None)
@@ -201,7 +200,7 @@ class Back:
                 hint="list the checkpoints: cdd checkpoint list; /undo takes the last step back"
                 + (f"; what an earlier version of cdd rolled back: git log {old}^" if old else ""),
             )
-        last, turn = stack[-1], "redo" if is_redo else "undo"
+        turn: Turn = "redo" if is_redo else "undo"
         move = msgspec.structs.replace(last, turn=turn, before="", is_begun=False, is_done=False)
         restore = None
         if last.files:
@@ -211,6 +210,12 @@ class Back:
             return MovePlan(move=move, restore=restore, returns=last)
         branch, head = self._find_start()
         self._require_same_branch(last, branch=branch, head=head)
+        if restore is None and self._find_point(last) is None:
+            text = (
+                f"The checkpoint before {last.what} was deleted: its files will be as git writes them, which may "
+                "differ in permissions and line ends."
+            )
+            self._emit(Notice(text=text))
         move = msgspec.structs.replace(move, source=head, target=last.source, evidence=last.point)
         effects = self._plan_branch(move, returns=True)
         return MovePlan(move=move, effects=effects, restore=restore, returns=last)
@@ -354,17 +359,34 @@ class Back:
 
     # The log.
 
-    def _list_open(self) -> tuple[list[Move], list[Move]]:
-        """Return the moves that can be undone, and those that can be redone, the next one last."""
-        done, undone = list[Move](), list[Move]()
+    def _find_next(self, *, is_redo: bool) -> Move | None:
+        """Return the move to undo or redo next, after those that lack the checkpoint of their files are dropped."""
+        while stack := self._list_open()[1 if is_redo else 0]:
+            *_, last = lines = stack[-1]
+            if not last.files or self._find_point(last) is not None:
+                return last
+            with alone(self.repository):
+                self._write(move for move in self._read() if move not in lines)
+                for each in lines:
+                    self._forget_evidence(each)
+            text = f"cdd cannot return to before {last.what} any more, because its checkpoint was deleted."
+            self._emit(Notice(text=text))
+        return None
+
+    def _list_open(self) -> tuple[list[tuple[Move, ...]], list[tuple[Move, ...]]]:
+        """Return the moves that can be undone, and those that can be redone, the next one last.
+
+        Each comes with its earlier turns, oldest first.
+        """
+        done, undone = list[tuple[Move, ...]](), list[tuple[Move, ...]]()
         for move in self._read():
             match move.turn:
                 case "":
-                    done, undone = [*done, move], []
+                    done, undone = [*done, (move,)], []
                 case "undo":
-                    done, undone = done[:-1], [*undone, move]
+                    undone.append((*(done.pop() if done else ()), move))
                 case "redo":
-                    done, undone = [*done, move], undone[:-1]
+                    done.append((*(undone.pop() if undone else ()), move))
         return done, undone
 
     def _read(self) -> tuple[Move, ...]:
@@ -419,6 +441,12 @@ class Back:
 
     def _require_same_branch(self, last: Move, *, branch: str, head: CommitId) -> None:
         saved = f"its commits still exist: git log {(last.source or head)[:10]}"
+        if branch != last.branch and self.repository.read_ref(f"refs/heads/{last.branch}") is None:
+            raise UsageError(
+                f"{_capitalize(last.what)} was made on the branch {last.branch}, which was renamed or deleted.",
+                hint=f"if {branch} is the same branch: git branch -m {last.branch}; then run the command again; or "
+                f"{saved}",
+            )
         if branch != last.branch:
             raise UsageError(
                 f"{_capitalize(last.what)} was made on the branch {last.branch}, but HEAD is on {branch}.",

@@ -96,3 +96,29 @@ def test_undo_and_redo_lead_back_after_any_moves(
     run = copied(made, tmp_path_factory.mktemp("moves") / "project")
     prepare(run)
     check_moves(run, moves)
+
+
+def test_a_restore_whose_checkpoint_was_deleted_does_not_hide_the_moves_before_it(run: Run) -> None:
+    run.back.checkpoints.create(Description(kind="manual", name="start"))
+    run.back.go(run.back.plan_commit("HEAD~1"))
+    (run.root / "README.md").write_text("mine\n")
+    lost = run.back.go(run.back.plan_files(run.back.checkpoints.find("start")))
+    run.back.checkpoints.delete([lost])
+    run.events.clear()
+    planned = run.back.plan_return()
+    assert planned.move.what.startswith("the rollback to ")
+    run.back.go(planned)
+    assert run.repository.read_head() == run.commits["refactor 2"]
+    (notice,) = run.events
+    assert "cannot return to before the restore of checkpoint 1 any more" in str(notice)
+
+
+def test_an_undo_says_before_it_is_made_what_a_deleted_checkpoint_costs_or_a_renamed_branch(run: Run) -> None:
+    run.back.checkpoints.delete([run.back.go(run.back.plan_commit("HEAD~1"))])
+    run.events.clear()
+    run.back.plan_return()
+    assert "differ in permissions and line ends" in str(run.events)
+    run.repository.git("branch", ("-m",), "renamed")
+    with pytest.raises(UsageError, match="on the branch main, which was renamed or deleted") as said:
+        run.back.plan_return()
+    assert said.value.hint.startswith("if renamed is the same branch: git branch -m main;")
