@@ -97,7 +97,9 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     time: str = ""
     """In UTC."""
     root: str = ""
-    """The work tree."""
+    """The folder of the work tree, which the user may have moved since."""
+    work_tree: str = ""
+    """The work tree as git knows it; empty in checkpoints of earlier versions."""
     ticket: str = ""
     step: int = 0
     phase: str = ""
@@ -572,6 +574,7 @@ class Checkpoints:
         """Create nothing."""
         self.repository = repository
         self.project = project
+        self._work_tree = find_records(project).work_tree
         self._shadow = Shadow(repository, shadow)
         inside = project.resolve().relative_to(repository.root.resolve()).as_posix()
         self._store = TreeStore(repository, shadow=self._shadow, folders=() if inside == "." else (f"{inside}/",))
@@ -596,7 +599,13 @@ class Checkpoints:
         numbers = sorted((int(match["number"]), ref) for ref in refs if (match := REF.fullmatch(ref)))
         named = ((ref, self.repository.read_ref(ref), number) for number, ref in numbers)
         found = (self._read(ref, top, number=number) for ref, top, number in named if top)
-        return tuple(each for each in found if everywhere or each.about.root == str(self.repository.root))
+        return tuple(each for each in found if everywhere or self.is_own(each))
+
+    def is_own(self, each: Checkpoint) -> bool:
+        """Return whether a checkpoint is of this work tree, which may have been moved since."""
+        if each.about.work_tree:
+            return each.about.work_tree == self._work_tree
+        return each.about.root == str(self.repository.root)
 
     def find(self, name: str) -> Checkpoint:
         """Return the checkpoint with this number, or the newest of this name; raises ``UsageError``."""
@@ -723,6 +732,7 @@ class Checkpoints:
             about,
             time=SystemClock().now(),
             root=str(repository.root),
+            work_tree=self._work_tree,
             head=repository.read_head() if self._shadow.has_git else None,
             branch=repository.read_branch() if self._shadow.has_git else None,
             skipped=captured.skipped,

@@ -259,7 +259,7 @@ def prune_old(project: "Composition", *, now: datetime | None = None) -> int:
             about, root = each.about, Path(each.about.root)
             if about.name or about.kind not in ("run", "talk") or datetime.fromisoformat(about.time) >= limit:
                 return False
-            if root == checkpoints.repository.root:
+            if checkpoints.is_own(each):
                 return about.ticket not in spared
             return root.parent.parts[-2:] == (".cdd", "worktrees") and not root.exists()
 

@@ -122,3 +122,14 @@ def test_an_undo_says_before_it_is_made_what_a_deleted_checkpoint_costs_or_a_ren
     with pytest.raises(UsageError, match="on the branch main, which was renamed or deleted") as said:
         run.back.plan_return()
     assert said.value.hint.startswith("if renamed is the same branch: git branch -m main;")
+
+
+def test_a_restore_can_be_undone_after_the_project_was_moved(begun: Run) -> None:
+    begun.back.checkpoints.create(Description(kind="manual", name="start"))
+    (begun.root / "README.md").write_text("mine\n")
+    begun.back.go(begun.back.plan_files(begun.back.checkpoints.find("start")))
+    moved = begun.root.rename(begun.root.with_name("moved"))
+    back = Back.of_project(moved, emit=print)
+    assert len(back.checkpoints.list_all()) == 2
+    back.go(back.plan_return())
+    assert (moved / "README.md").read_text() == "mine\n"
