@@ -642,19 +642,20 @@ class Checkpoints:
             now = self._store.capture(rules=target.files)
         return RestorePlan(target=target, changes=self._list_due(target, now))
 
-    def depart(self, target: Checkpoint, *, about: Description) -> Departure:
-        """Save the files as they are, described by ``about``, and return how to make them those of ``target``.
+    def depart(self, plan: RestorePlan, *, about: Description) -> Departure:
+        """Save the files as they are, described by ``about``, and return how to make them those of the checkpoint.
 
         Ignored files, those that one of the two checkpoints lacks, and the states of tickets stay as they are. Raises
-        ``UsageError`` if something is in the way, and saves nothing.
+        ``UsageError`` if something is in the way, or would change that ``plan`` does not show, and saves nothing.
         """
-        root = self.repository.root
+        root, target = self.repository.root, plan.target
         with self._shadow.locked():
             due = self._list_due(target, self._store.capture(rules=target.files))
             # Before the files are saved: what the user saves after that must not be taken for what was saved.
             digests = {change.path: digest_file(root / change.path) for change in due}
             now = self._store.capture(rules=target.files)
             changes = [change for change in self._list_due(target, now) if change.path in digests]
+            _require_shown(changes, plan)
             self._require_clear(changes, target)
             before = self._save(about, now)
         entries = self._store.list_files(target.files)
@@ -783,6 +784,15 @@ class Checkpoints:
                 "Nothing was changed.",
                 hint="move it away, then the same again",
             )
+
+
+def _require_shown(changes: Iterable[Change], plan: RestorePlan) -> None:
+    if unseen := sorted({each.path for each in changes} - {each.path for each in plan.changes}):
+        raise UsageError(
+            f"You have changed files since the restore was shown: {join_first(unseen, most=_SHOWN)}. "
+            "Nothing was changed.",
+            hint="run the same command again; it then shows them too",
+        )
 
 
 def _group_modes(modes: Mapping[str, int]) -> dict[str, tuple[str, ...]]:

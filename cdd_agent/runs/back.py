@@ -246,7 +246,7 @@ class Back:
             self._require_start(move)
             sweep((self._folder,))
             about = self._describe(plan, session=session, talks=talks or {})
-            departure = None if restore is None else self.checkpoints.depart(restore.target, about=about)
+            departure = None if restore is None else self.checkpoints.depart(restore, about=about)
             before = self.checkpoints.create(about, is_limited=False) if departure is None else departure.before
             move = msgspec.structs.replace(move, before=before.ref, point=before.id)
             if plan.effects is not None:

@@ -133,3 +133,14 @@ def test_a_restore_can_be_undone_after_the_project_was_moved(begun: Run) -> None
     assert len(back.checkpoints.list_all()) == 2
     back.go(back.plan_return())
     assert (moved / "README.md").read_text() == "mine\n"
+
+
+def test_a_restore_changes_no_file_that_was_not_shown(begun: Run) -> None:
+    start = begun.back.checkpoints.create(Description(kind="manual", name="start"))
+    (begun.root / "README.md").write_text("mine\n")
+    planned = begun.back.plan_files(start)
+    (begun.root / "new.txt").write_text("saved since\n")
+    with pytest.raises(UsageError, match=r"since the restore was shown: new\.txt\. Nothing was changed"):
+        begun.back.go(planned)
+    assert (begun.root / "README.md").read_text() == "mine\n"
+    assert begun.back.checkpoints.list_all() == (start,)
