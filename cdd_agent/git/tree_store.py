@@ -162,6 +162,8 @@ class RestorePlan:
     target: Checkpoint
     changes: tuple[Change, ...]
     """From the files now to those of the checkpoint."""
+    files: str
+    """The tree of the files now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -640,13 +642,13 @@ class Checkpoints:
         """Return what a restore of ``target`` would do. Changes nothing."""
         with self._shadow.locked():
             now = self._store.capture(rules=target.files)
-        return RestorePlan(target=target, changes=self._list_due(target, now))
+        return RestorePlan(target=target, changes=self._list_due(target, now), files=now.tree)
 
     def depart(self, plan: RestorePlan, *, about: Description) -> Departure:
-        """Save the files as they are, described by ``about``, and return how to make them those of the checkpoint.
+        """Save the files as they are, described by ``about``, and return how to carry out ``plan``.
 
         Ignored files, those that one of the two checkpoints lacks, and the states of tickets stay as they are. Raises
-        ``UsageError`` if something is in the way, or would change that ``plan`` does not show, and saves nothing.
+        ``UsageError`` if something is in the way, or has changed since the plan was made, and saves nothing.
         """
         root, target = self.repository.root, plan.target
         with self._shadow.locked():
@@ -655,8 +657,8 @@ class Checkpoints:
             digests = {change.path: digest_file(root / change.path) for change in due}
             now = self._store.capture(rules=target.files)
             changes = [change for change in self._list_due(target, now) if change.path in digests]
-            _require_shown(changes, plan)
             self._require_clear(changes, target)
+            self._require_as_planned(changes, plan, now=now)
             before = self._save(about, now)
         entries = self._store.list_files(target.files)
         moving = {path: digests[path] for path in sorted(change.path for change in changes)}
@@ -686,10 +688,10 @@ class Checkpoints:
         absent = frozenset(asked - own.keys() - point.about.skipped.keys())
         return ExactFiles(write=write, modes={path: files.get(path, 0) for path in own}, absent=absent)
 
-    def require_restored(self, target: Checkpoint, *, before: Checkpoint) -> None:
-        """Raise ``UsageError`` if the files are not those of ``target``."""
-        if left := self.plan(target).changes:
-            shown = join_first([change.path for change in left], most=_SHOWN)
+    def require_restored(self, target: Checkpoint, *, before: Checkpoint, paths: Collection[str]) -> None:
+        """Raise ``UsageError`` if the files ``paths`` are not those of ``target``."""
+        if left := [change.path for change in self.plan(target).changes if change.path in paths]:
+            shown = join_first(left, most=_SHOWN)
             raise UsageError(
                 f"The restore of checkpoint {target.number} is not complete; these files differ from it: {shown}.",
                 hint=f"close programs that write there and try again; the files before: cdd checkpoint restore "
@@ -770,6 +772,15 @@ class Checkpoints:
         # The state of a ticket belongs to the commits of its steps, and these stay.
         return tuple(each for each in changes if each.path not in target.about.skipped and not is_state(each.path))
 
+    def _require_as_planned(self, changes: Iterable[Change], plan: RestorePlan, *, now: Capture) -> None:
+        since = {change.path for change in self._store.list_changes(plan.files, now.tree)}
+        if changed := sorted(since.intersection(change.path for change in changes)):
+            raise UsageError(
+                f"You have changed files since the plan was shown: {join_first(changed, most=_SHOWN)}. "
+                "Nothing was changed.",
+                hint="run the same command again: it shows what would happen to them",
+            )
+
     def _require_clear(self, changes: Collection[Change], target: Checkpoint) -> None:
         deleted = {change.path for change in changes if change.kind == "deleted"}
         found = {
@@ -784,15 +795,6 @@ class Checkpoints:
                 "Nothing was changed.",
                 hint="move it away, then the same again",
             )
-
-
-def _require_shown(changes: Iterable[Change], plan: RestorePlan) -> None:
-    if unseen := sorted({each.path for each in changes} - {each.path for each in plan.changes}):
-        raise UsageError(
-            f"You have changed files since the restore was shown: {join_first(unseen, most=_SHOWN)}. "
-            "Nothing was changed.",
-            hint="run the same command again; it then shows them too",
-        )
 
 
 def _group_modes(modes: Mapping[str, int]) -> dict[str, tuple[str, ...]]:

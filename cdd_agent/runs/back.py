@@ -271,8 +271,10 @@ class Back:
                     raise _explain_changes(error.conflicts) from error
                 raise
             self._end(move, runs)
-        if restore is not None:
-            self.checkpoints.require_restored(restore.target, before=before)
+        if restore is not None and departure is not None:
+            saved = () if landed is None else landed.kept
+            paths = {each.path for each in departure.restoration.files}.difference(saved)
+            self.checkpoints.require_restored(restore.target, before=before, paths=paths)
         self._report_saves(landed)
         return before
 

@@ -368,6 +368,35 @@ def test_an_ignored_file_in_the_place_of_a_saved_one_comes_back_with_the_undo(re
     assert (root / "data.csv").read_text() == "2\n"
 
 
+def test_what_was_saved_after_the_plan_was_shown_stops_the_restore(repository: Repository) -> None:
+    root = repository.root
+    checkpoints = Checkpoints.of_repository(Repository.find(root), root)
+    made = checkpoints.create()
+    (root / "a.txt").write_text("shown\n")
+    back = Back(checkpoints, emit=print)
+    plan = back.plan_files(made)
+    (root / "a.txt").write_text("saved since\n")
+    (root / "new.txt").write_text("new\n")
+    with pytest.raises(UsageError, match=r"since the plan was shown: a\.txt, new\.txt\. Nothing"):
+        back.go(plan)
+    assert ((root / "a.txt").read_text(), (root / "new.txt").read_text()) == ("saved since\n", "new\n")
+    with pytest.raises(UsageError, match=r"(?i)nothing"):
+        undo(checkpoints)
+
+
+def test_a_file_that_was_ignored_since_stays_and_the_restore_is_complete(repository: Repository) -> None:
+    root = repository.root
+    (root / "out.txt").write_text("1\n")
+    checkpoints = Checkpoints.of_repository(Repository.find(root), root)
+    (root / ".gitignore").write_text("")
+    made = checkpoints.create()
+    (root / ".gitignore").write_text("later.txt\n")
+    (root / "later.txt").write_text("mine\n")
+    restore(checkpoints, made)
+    assert (root / "later.txt").read_text() == "mine\n"
+    assert (root / ".gitignore").read_text() == ""
+
+
 def test_an_ignored_folder_in_the_way_stops_the_restore_before_it_begins(repository: Repository) -> None:
     root = repository.root
     checkpoints = Checkpoints.of_repository(Repository.find(root), root)

@@ -140,7 +140,7 @@ def test_a_restore_changes_no_file_that_was_not_shown(begun: Run) -> None:
     (begun.root / "README.md").write_text("mine\n")
     planned = begun.back.plan_files(start)
     (begun.root / "new.txt").write_text("saved since\n")
-    with pytest.raises(UsageError, match=r"since the restore was shown: new\.txt\. Nothing was changed"):
+    with pytest.raises(UsageError, match=r"since the plan was shown: new\.txt\. Nothing was changed"):
         begun.back.go(planned)
     assert (begun.root / "README.md").read_text() == "mine\n"
     assert begun.back.checkpoints.list_all() == (start,)
