@@ -48,6 +48,6 @@ TRICKS = (
     Trick(
         name="addopts in setup.cfg",
         files={"setup.cfg": "[tool:pytest]\naddopts = --deselect tests/test_task.py\n"},
-        code="target_failed",
+        code="no_change",
     ),
 )
