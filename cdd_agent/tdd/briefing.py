@@ -19,7 +19,7 @@ from cdd_agent.git.repository import CommitId, Entry, ObjectReader
 from cdd_agent.model.conversation import CHARACTERS_PER_TOKEN, Marks
 from cdd_agent.tdd.context import Context, Phase, WorkItem
 from cdd_agent.tdd.instructions import format_failures
-from cdd_agent.tdd.locks import remove_half_written
+from cdd_agent.tdd.locks import remove_write_leftovers
 from cdd_agent.tdd.recovery import StepRecovery
 from cdd_agent.tdd.step import load_report
 from cdd_agent.tdd.verdict import list_test_files
@@ -200,7 +200,7 @@ def save_interruption(recovery: StepRecovery, *, words: str = "") -> Interrupted
     if before is None or step.phase is None or not has_files:
         return step.interrupted
     recovery.refs.freeze_ignore_rules()
-    remove_half_written(context.workplace.tree)  # the file that the model was writing is not its work
+    remove_write_leftovers(context.workplace.tree)  # the file that the model was writing is not its work
     # A test run that was interrupted too may have left files.
     files = context.find_files_before_tests() or context.snapshots.take_unsaved().commit
     tree = context.workplace.tree

@@ -42,13 +42,13 @@ def alone_on(folder: Path, *, context: Context) -> Iterator[None]:
 
 def remove_leftovers(repository: Repository) -> None:
     """Delete half-written files and stale ref locks of a killed run; the caller holds the repository."""
-    remove_half_written(repository)
+    remove_write_leftovers(repository)
     records = find_records(repository.root).top
     sweep(records / folder for folder, _, _ in os.walk(records))
     remove_locks(repository.location.common_dir / "refs" / "cdd", "**/*.lock")
 
 
-def remove_half_written(repository: Repository) -> None:
+def remove_write_leftovers(repository: Repository) -> None:
     """Delete files of a work tree that a killed cdd was writing."""
     found = repository.git("ls-files", ("--others", "--ignored", "--exclude=.*.cdd-*.tmp", "-z"))
     for path in (Path(name) for name in found.split("\0") if name):

@@ -407,7 +407,7 @@ def test_a_step_is_undone_and_brought_back_once_the_user_agrees(
     assert "Step 1 of minutes-lost was taken back. /redo brings it back." in told
     assert "pending" in sitting.says(f"/status {SLUG}")
     assert "Step 1 of minutes-lost is back. /undo takes it back again." in sitting.says("/redo")
-    assert "hint: /undo takes the last step back" in sitting.says("/redo")
+    assert "/undo takes the last step back" in sitting.says("/redo")
 
 
 def test_a_command_runs_in_the_users_shell_and_project(

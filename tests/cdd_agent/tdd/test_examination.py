@@ -1,6 +1,7 @@
 """The second agent, which tries to refute a GREEN with further examples."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -108,7 +109,7 @@ def test_a_change_that_fails_is_refused_in_words_then_accepted_when_it_is_genera
     assert verdicts(project) == [(False, "example_failed"), (True, "")]
     told = str(model_of(made).requests[3].messages)
     assert "AC-1 is not met (WHEN a price is given THE SYSTEM SHALL take ten percent off)" in told
-    assert "180" not in told
+    assert re.search(r"\b180\b", told) is None
     assert "test_twice" not in told
     assert model_of(made).queue == [], "the Examiner is asked once a step"
     # The author of the change never has the file.
