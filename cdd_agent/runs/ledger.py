@@ -341,11 +341,15 @@ class _Fold:
     def _find_commits(self, step: StepExecution) -> dict[str, str]:
         """Return phase -> commit, as far as the commits of ``step`` are here."""
         found: dict[str, str] = {}
+        replaced: dict[str, str] = {}
         for phase, commit in step.commits.items():
-            here = commit if commit in self._history.contained else self._find_rebased(step, _PHASES[phase])
+            # A phase that changed nothing has the commit of the one before, whose trailers name only that one.
+            here = replaced.get(commit)
+            if here is None:
+                here = commit if commit in self._history.contained else self._find_rebased(step, _PHASES[phase])
             if here is None:
                 break
-            found[phase] = here
+            found[phase] = replaced[commit] = here
         return found
 
     def _find_rebased(self, step: StepExecution, phase: Phase) -> str | None:

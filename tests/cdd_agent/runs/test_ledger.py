@@ -261,6 +261,20 @@ def test_after_a_rebase_without_notes_a_phase_is_known_by_its_trailer() -> None:
     assert step == replace(track.state.execution(1), commits=step.commits, base_commit="b" * 40)
 
 
+def test_a_phase_without_a_commit_of_its_own_follows_the_one_before_through_an_amend() -> None:
+    track = planned()
+    _carry_out(track, 1)
+    step = track.state.execution(1)
+    track.save(states.record_commit(track.state, 1, phase="refactor", commit=step.commits["green"]))
+    *earlier, last = track.history().lines
+    amended = replace(last, commit=CommitId("a" * 40), handoff=None)
+    commits: list[str] = [_name(0), *(line.commit for line in earlier), amended.commit]
+    contained = {commit: at for at, commit in enumerate(commits)}
+    here = History(commit=amended.commit, lines=(*earlier, amended), contained=contained)
+    step = fold(track.state, here).execution(1)
+    assert (step.status, step.commits["green"], step.commits["refactor"]) == (Status.COMPLETED, "a" * 40, "a" * 40)
+
+
 def test_a_step_that_was_renumbered_while_it_was_gone_comes_back_under_its_new_number() -> None:
     track = planned()
     _carry_out(track, 1)
