@@ -130,14 +130,16 @@ class CheckpointView:
         effects, screen = plan.effects, self._screen
         if self._as_json:
             if effects is not None:
-                done = RolledBack(checkpoint=effects.target, kept=effects.kept, why=_describe_done(plan))
+                why = ": ".join(filter(None, _describe_done(plan)))
+                done = RolledBack(checkpoint=effects.target, kept=effects.kept, why=why)
                 sys.stdout.write(f"{encode(done).decode()}\n")
             if plan.restore is not None:
                 self._print(before, ())
             return
         if effects is not None:
-            told, colon, command = _describe_done(plan).partition(": ")
-            screen.line(f"{screen.symbols['back']} {told}{colon}{screen.as_typed(command)}", style="bold")
+            said, command = _describe_done(plan)
+            shown = f"{said}: {screen.as_typed(command)}" if command else said
+            screen.line(f"{screen.symbols['back']} {shown}", style="bold")
             if effects.next and effects.next != "COMPLETE":
                 screen.line(f"Continue with {effects.next}: {screen.as_typed('cdd tdd resume')}")
         if plan.restore is not None:
@@ -180,23 +182,23 @@ def cuts_talks(plan: MovePlan) -> bool:
     return plan.restore is not None and bool(plan.move.turn or plan.move.kind == "rewind")
 
 
-def _describe_done(plan: MovePlan) -> str:
-    """Return a sentence about a move of the branch, and one with the command that undoes it."""
+def _describe_done(plan: MovePlan) -> tuple[str, str]:
+    """Return what a move did to the branch, and the command that undoes it, if the sentence does not name it."""
     move = plan.move
     what = f"{move.what[:1].upper()}{move.what[1:]}"
     if move.kind == "step":
         if move.turn == "undo":
-            return f"{what} is back. /undo takes it back again."
-        return f"{what} was taken back. /redo brings it back."
+            return f"{what} is back. /undo takes it back again.", ""
+        return f"{what} was taken back. /redo brings it back.", ""
     match move.turn:
         case "undo":
-            return f"{what} was undone. To redo it: cdd checkpoint redo"
+            return f"{what} was undone. To redo it", "cdd checkpoint redo"
         case "redo":
-            return f"{what} was redone. To undo it: cdd checkpoint undo"
+            return f"{what} was redone. To undo it", "cdd checkpoint undo"
         case "":
             if move.kind == "rollback":
-                return f"{move.branch} is at {move.target[:_SHORT]}. Undo the rollback: cdd tdd rollback --undo"
-            return f"Took back {format_count(len(plan.steps), 'step')}. To have them again: /redo"
+                return f"{move.branch} is at {move.target[:_SHORT]}. Undo the rollback", "cdd tdd rollback --undo"
+            return f"Took back {format_count(len(plan.steps), 'step')}. To have them again", "/redo"
         case _:
             assert_never(move.turn)
 
