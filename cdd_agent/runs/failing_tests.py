@@ -206,7 +206,8 @@ class FailingTests:
             if before.status == Status.PENDING:  # a fork
                 step = replace(step, guidance=before.guidance)
             if before.status == Status.IN_PROGRESS:
-                step = replace(step, interrupted=before.interrupted)
+                step = replace(step, interrupted=before.interrupted, usage=before.usage)
+                fresh = replace(fresh, started_at=known.started_at, usage=known.usage)
             fresh = states.replace_step(fresh, step)
         context.workplace.prepared = tip
         return fresh

@@ -203,13 +203,18 @@ def test_an_interrupted_run_is_gone_on_with_by_the_same_command(shop: Shop) -> N
     assert shop.saved(again).status == Status.COMPLETED
 
 
-@pytest.mark.slow
-def test_the_first_attempt_of_a_run_continues_its_files(shop: Shop) -> None:
+def test_the_first_attempt_of_a_run_continues_its_files_and_its_usage(shop: Shop) -> None:
     half = says(call("Read", file_path="cart.py"), call("Write", file_path="cart.py", content=MENDED))
     with pytest.raises(ModelError):
-        shop.green(model=plays(half, ModelError("busy", hint="wait"))).run()
+        (stopped := shop.green(model=plays(half, ModelError("busy", hint="wait")))).run()
+    before = shop.saved(stopped)
     model = plays(says(call("CompleteImplementation", implementation_files=[])))
-    artifact = shop.green(model=model).run()
+    again = shop.green(model=model)
+    artifact = again.run()
+    after = shop.saved(again)
+    assert before.usage.calls > 0
+    assert (after.started_at, after.usage.calls) == (before.started_at, before.usage.calls + 1)
+    assert after.execution(1).usage.calls == after.usage.calls
     assert (artifact.outcome, artifact.iterations) == ("green", 1)
     assert "Your earlier, interrupted work is in the files." in str(model.requests[0].messages)
 
