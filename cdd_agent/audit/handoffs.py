@@ -23,7 +23,7 @@ from cdd_agent.git.runner import GitRefused
 from cdd_agent.storage import read_ordinary
 from cdd_agent.tdd.phase_commit import make_handoff_id
 from cdd_agent.tdd.step import step_label
-from cdd_agent.work.handoff import NUMBER_KEYS, PHASE_OF, Handoff, decode_line, is_newer, phase_name
+from cdd_agent.work.handoff import NUMBER_KEYS, PHASE_OF, Handoff, decode_line, is_newer, phase_name, read_number
 from cdd_agent.work.state import Phase
 from pytest_tdd_agent.codec import LIMIT_BYTES, ReportError, load
 from pytest_tdd_agent.report import SuiteReport
@@ -401,10 +401,8 @@ def _read_trailers(commit: AuditedCommit, identity: str) -> _Position | None:
     tickets, cycles, phases = (commit.trailers[key] for key in ("Ticket", _NUMBER, "Phase"))
     if not len(tickets) == len(cycles) == len(phases) == len(commit.trailers["Handoff-Id"]):
         return None
-    phase = PHASE_OF.get(phases[index])
-    if phase is None or not (cycles[index].isascii() and cycles[index].isdigit() and len(cycles[index]) < 10):
-        return None
-    return tickets[index], int(cycles[index]), phase
+    phase, cycle = PHASE_OF.get(phases[index]), read_number(cycles[index])
+    return (tickets[index], cycle, phase) if phase is not None and cycle else None
 
 
 _MOST_FOLDERS = 10_000
