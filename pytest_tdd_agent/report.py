@@ -102,7 +102,7 @@ class CollectError:
 
 @dataclass(frozen=True)
 class Clause:
-    """A part of a record that has words of its own: a case of ``wording``, and what it tells."""
+    """A part of a record that is a phrase: a case of ``wording``, and the parts of that phrase."""
 
     case: str
     parts: Mapping[str, Part] = field(default_factory=dict, hash=False)

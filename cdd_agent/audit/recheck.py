@@ -50,7 +50,7 @@ _OF_CALLS: frozenset[Check] = frozenset({"calls", "outside"})
 _OF_RUN: frozenset[Check] = frozenset({"run", "no_change"})
 """About the run of cdd, which an audit does not repeat."""
 _CONFIRMING: frozenset[Check] = frozenset({"clean_copy", "calls", "stubs"})
-"""Checks of which one confirms a phase: GREEN, REFACTOR, RED."""
+"""One of these checks confirms a phase: GREEN, REFACTOR or RED."""
 _MOST_OUTSIDE, _MOST_COMPARED = 10, 7_000
 """Calls of one function that cdd compares, at most: outside of a test run, and with the code before."""
 

@@ -102,7 +102,7 @@ class Examples(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def facts(self) -> tuple[Finding, ...]:
-        """What the last examination found."""
+        """The result of the last examination."""
         problem = read_old_finding(self.problem, check="examples") if isinstance(self.problem, str) else self.problem
         return (problem,) if self.problem else tuple(example.fact for example in self.listed)
 

@@ -80,7 +80,7 @@ class FileChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LandingJournal(msgspec.Struct, frozen=True, kw_only=True):
-    """What a landing does."""
+    """The plan of a landing."""
 
     ref: str
     """The user's branch, or ``HEAD`` if it is detached; empty if only files change."""

@@ -324,7 +324,7 @@ class Back:
 
     def _has_arrived(self, move: Move, *, landed: Landed | None) -> bool:
         if not move.branch:
-            # Not by a look at the files: the user may have changed some since.
+            # The files do not tell: the user may have changed some since.
             return landed is not None or move.is_begun
         is_there = self.repository.read_branch() == move.branch
         if is_there and has_moved(self.repository, before=move.source, after=move.target):

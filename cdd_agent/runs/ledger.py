@@ -83,7 +83,7 @@ class PhaseLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """What a commit contains of a run."""
+    """The part of a run that a commit contains."""
 
     commit: CommitId
     lines: tuple[PhaseLine, ...]
@@ -109,7 +109,7 @@ class Ledger:
     """The project's folder, which may be below the work tree's."""
 
     def state_at(self, commit: CommitId) -> Known | Unknown:
-        """Return the state at ``commit``. Raises ``NotesDamaged`` if the notes are, and there is no saved state."""
+        """Return the state at ``commit``. Raises ``NotesDamaged`` for damaged notes without a saved state."""
         saved = self.saved
         history = self.read_history(commit)
         if saved is not None:
@@ -373,13 +373,13 @@ class _Fold:
         step = self._adapt(place)
         is_further = bool(others) and others[-1].position > place.position
         if is_further and step.status == Status.IN_PROGRESS and _begins_with_plan(step):
-            step = replace(self._rebuild(lines), usage=step.usage)  # the run went on somewhere else
+            step = replace(self._rebuild(lines), usage=step.usage)  # the run continued from another commit
         if place.entry is not None and present is not None and present.usage.tokens > step.usage.tokens:
             step = replace(step, usage=present.usage)
         return step
 
     def _make_missing(self, present: StepExecution | None, lines: Sequence[PhaseLine]) -> StepExecution | None:
-        """Return a step of which no known execution is here: an earlier one in the notes, or none."""
+        """Return a step without a known execution here: an earlier one from the notes, or None."""
         if present is None:
             return self._rebuild(lines) if _begins_with_plan(lines) else None
         if _begins_with_plan(present):

@@ -52,7 +52,7 @@ _EXAMPLES_BYTES = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgment:
-    """What an attempt is judged to be, and by which results."""
+    """The judgment of an attempt, and the results on which it is based."""
 
     verdict: Verdict
     report: SuiteReport | None

@@ -53,7 +53,7 @@ def needs_no_test(attempt: AttemptRecord, step: StepExecution) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class PhaseTask:
-    """What an attempt is for, and what it begins with."""
+    """The task of an attempt: its item, its phase and its start."""
 
     item: WorkItem
     phase: Phase

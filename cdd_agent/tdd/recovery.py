@@ -192,7 +192,7 @@ class StepRecovery:
             text = f"HEAD is at {head[:10]}, a commit that this step did not make: cdd leaves the branch as it is."
             self.context.emit(Notice(text=text))
             return None
-        # The user may have committed between two phases: what is below such a commit stays with it.
+        # The user may have committed between two phases: stop at the first commit that cdd did not make.
         own, target = set(self.step.commits.values()), head
         while target in own and target != base:
             target = CommitId(repository.objects.require(f"{target}^").id)

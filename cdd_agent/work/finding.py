@@ -1,4 +1,4 @@
-"""What a check found, as a record. ``wording`` says it in English; nothing reads that again.
+"""Findings of checks, as records. ``wording`` makes their English, which nothing reads again.
 
 Earlier versions kept sentences. The last functions make records of those, for all files that may still have some.
 """
@@ -27,9 +27,9 @@ Check: TypeAlias = Literal[
     "no_change",
     "run",
 ]
-"""What was checked. ``run``: nothing was; it is about the run of cdd, such as results that were reused."""
+"""The subject of a finding. ``run``: the run of cdd itself, such as results that were reused."""
 Outcome: TypeAlias = Literal["confirmed", "unverified", "review", "noted"]
-"""The change holds; the check could not tell; a person should look at something; a fact that decides nothing."""
+"""The change holds; the check could not tell; a person should review something; a fact that decides nothing."""
 _RAN_OUT = re.compile(
     r"The agent used up its limit in this attempt \((?P<turns>\d{1,9}) turns?, (?P<tool_calls>\d{1,9}) tool calls?\)"
 )

@@ -114,7 +114,7 @@ class Handoff(
     text_sha256: str = ""
     """The digest of the step's text when it began. Empty for work that no text describes, and in version 1."""
     answer: str | None = None
-    """What the agent answered, if that was judged, as in PLAN. None in version 1."""
+    """The agent's answer, if it was judged; PLAN's always is. None in version 1."""
     reconstructed: bool = False
     """Whether the note was lost and rebuilt from the commit's trailers."""
 

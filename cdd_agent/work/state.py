@@ -232,7 +232,7 @@ class StepExecution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beyond:
-    """What a run had beyond the commit that it went back to."""
+    """The executions of a run beyond the commit to which it went back."""
 
     steps: tuple[StepExecution, ...]
     """The executions as they were before."""
@@ -278,7 +278,7 @@ class RunState:
     step_executions: Mapping[int, StepExecution] = field(default_factory=dict)
     """Step number -> execution, in the order of the plan."""
     beyond: tuple[Beyond, ...] = ()
-    """What is not on the branch now, because the run went back; one entry each time, newest last."""
+    """Executions that left the branch when the run went back; one entry for each time, newest last."""
 
     @property
     def resume(self) -> str:

@@ -56,7 +56,7 @@ TEMPLATES: dict[str, str] = {
     "waits_unreadable": "It cannot be read. It tells tools which programs to start.",
     "waits_with_dot": "{name} begins with a dot, as the settings of tools do.",
     "waits_without_suffix": "The project has no other file without a suffix there.",
-    # What is wrong with a test list, or with the answer about it.
+    # Errors in a test list, or in the answer about it.
     "already_done": "{test!r} is already done. Choose an open test.",
     "already_dropped": "{test!r} was dropped. Choose an open test.",
     "answer_empty": "The description of currentTest is empty",
@@ -80,7 +80,7 @@ TEMPLATES: dict[str, str] = {
     "test_defined_already": "{file} already has a test {name!r}. If it covers {test!r}, reword the list for another "
     "test.",
     "ticked_too_early": "Line {line} of {list} ticks {test!r}, but no cycle has completed it. Make its box [ ] again.",
-    # What the checks found.
+    # Findings of the checks.
     "all_new_pass": "All {count} new tests, {tests:3}, pass",
     "all_raise": "all raise",
     "also_changed": "Also changed: {differences:5;}.",

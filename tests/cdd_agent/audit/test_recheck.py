@@ -1,4 +1,4 @@
-"""What a note states about checks, compared with the commit and with the checks that run again."""
+"""The statements of a note about checks, compared with the commit and with the checks that run again."""
 
 from collections.abc import Sequence
 from dataclasses import replace

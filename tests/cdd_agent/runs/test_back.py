@@ -1,4 +1,4 @@
-"""From every point there is a way back: an undo restores branch, index, files, permissions and states."""
+"""Every move can be undone: an undo restores branch, index, files, permissions and states."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings

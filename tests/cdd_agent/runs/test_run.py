@@ -1,4 +1,4 @@
-"""The run over sources of every kind: what is told of it, whatever ends it."""
+"""The run over sources of every kind: its events and its state, whatever ends it."""
 
 import pytest
 

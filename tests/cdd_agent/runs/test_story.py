@@ -1,4 +1,4 @@
-"""What a report tells of a run whose state and journal are written by hand."""
+"""The report of a run whose state and journal are written by hand."""
 
 from cdd_agent import events
 from cdd_agent.events import Event

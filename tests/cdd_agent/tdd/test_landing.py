@@ -15,7 +15,7 @@ from tests.fakes.suite import TrustedSandbox
 
 @pytest.fixture
 def context(project: Project) -> Context:
-    """Of a run that has begun."""
+    """Return the context of a run that has begun."""
     context = project.context(ScriptedModel([]))
     context.workplace.begin()
     return context

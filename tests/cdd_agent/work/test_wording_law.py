@@ -89,7 +89,7 @@ def test_status_and_report_of_old_work_are_the_same_with_other_words(
 
 
 def summarize(work: Work, model: ScriptedModel) -> tuple[object, ...]:
-    """What has become of the ticket: everything but words, times, and paths."""
+    """Return the result of the ticket: everything but words, times, and paths."""
     steps = work.saved.step_executions.values()
     return (
         work.statuses,
