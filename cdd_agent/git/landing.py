@@ -155,6 +155,10 @@ class BranchMoved(UsageError):
     """The user's branch is not where the run began; nothing was changed."""
 
 
+class LandingWaits(UsageError):
+    """A landing that was killed can only be finished on its branch; nothing was changed."""
+
+
 @dataclass(slots=True)
 class _Staged:
     """Some paths of the user's index."""
@@ -201,7 +205,7 @@ class Landings:
         took uncommitted changes along. Raises ``LandingConflict``, ``BranchMoved``, ``UsageError`` during a merge, and
         ``GitUnable`` while git's index is locked; then nothing was changed.
         """
-        self.finish()
+        self.settle()
         repository = self._repository
         self._require_head(expected)
         ref = self._read_ref()
@@ -233,7 +237,7 @@ class Landings:
         differ between the commits; without ``target``, only files change. ``begun`` is called when the journal is
         written. Raises as ``land`` does.
         """
-        self.finish()
+        self.settle()
         repository = self._repository
         journal = LandingJournal(ref="", before="", after="", index=(), files=())
         if source is not None and target is not None:
@@ -299,27 +303,42 @@ class Landings:
         sweep((self._folder,))
         return self._journal.exists()
 
+    def settle(self) -> Landed | None:
+        """Do as ``finish`` does; raise ``LandingWaits`` if the landing stays pending."""
+        landed = self.finish()
+        if self._journal.exists():
+            branch = self._read_journal().ref.removeprefix("refs/heads/")
+            raise LandingWaits(
+                f"cdd was interrupted while it moved the branch {branch}, whose files are not all changed yet, and "
+                f"HEAD is on {self._repository.read_branch() or 'no branch'} now.",
+                hint=f"git switch {branch}; then run the same command again: cdd first finishes what is left",
+            )
+        return landed
+
     def finish(self) -> Landed | None:
-        """Finish or drop a landing that was killed; return what it changed, or None if nothing was changed."""
+        """Finish or drop a landing that was killed; return what it changed, or None if nothing was changed.
+
+        It stays pending if its branch has moved and HEAD is elsewhere: its files come with the return to the branch.
+        """
         try:
-            data = read_ordinary(self._journal, limit_bytes=_JOURNAL_BYTES)
+            journal = self._read_journal()
         except FileNotFoundError:
             return None
-        journal = msgspec.convert(json.loads(data), LandingJournal)
         if journal.staged:
             self._staged = self._repository.root / journal.staged
-        if not self._has_moved(journal):
+        if not journal.ref:
+            return self._carry_out(journal)
+        if not has_moved(self._repository, journal.ref, before=journal.before, after=journal.after):
             self._forget()
             return None
-        return self._carry_out(journal)
+        # A new branch at the same commit has the same files.
+        if journal.ref in (self._read_ref(), "HEAD") or self._repository.read_head() == journal.after:
+            return self._carry_out(journal)
+        return None
 
-    def _has_moved(self, journal: LandingJournal) -> bool:
-        if not journal.ref:
-            return True
-        # On another branch the files are others; the commit's come with the return to its branch.
-        if journal.ref != self._read_ref():
-            return False
-        return has_moved(self._repository, before=journal.before, after=journal.after)
+    def _read_journal(self) -> LandingJournal:
+        data = read_ordinary(self._journal, limit_bytes=_JOURNAL_BYTES)
+        return msgspec.convert(json.loads(data), LandingJournal)
 
     def _read_ref(self) -> str:
         branch = self._repository.read_branch()
@@ -543,6 +562,8 @@ class Landings:
         if not os.path.lexists(staged) or digest_file(staged) == change.old is not None:
             return True  # exchanged before a kill
         new = digest_file(staged)
+        if digest_file(place) == new:
+            return True  # a switch of branches brought it
         place.parent.mkdir(parents=True, exist_ok=True)
         if change.old is None:
             _remove_empty(place)
@@ -574,13 +595,13 @@ class Landings:
         return True
 
 
-def has_moved(repository: Repository, *, before: str, after: str) -> bool:
-    """Return whether HEAD has moved from one commit to another, even if the user has committed since."""
-    if not repository.is_ancestor(after, of="HEAD"):
+def has_moved(repository: Repository, ref: str, *, before: str, after: str) -> bool:
+    """Return whether ``ref`` has moved from one commit to another, even if the user has committed since."""
+    if not repository.is_ancestor(after, of=ref):
         return False
     # An ancestor of where it starts is in the history even if HEAD never moved. Then it still has the start, too.
     goes_back = repository.is_ancestor(after, of=before)
-    return not (goes_back and repository.is_ancestor(before, of="HEAD"))
+    return not (goes_back and repository.is_ancestor(before, of=ref))
 
 
 def merge_entries(

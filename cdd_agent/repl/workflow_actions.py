@@ -16,6 +16,7 @@ from cdd_agent.clock import SystemClock
 from cdd_agent.errors import AlreadyAtWork, ExitCode, UsageError, format_count, join_first
 from cdd_agent.events import Emit, HandoffListed, NoteDamaged, NoteRepaired, NotesRepaired, Notice, RunStanding
 from cdd_agent.git import notes_repair
+from cdd_agent.git.landing import LandingWaits
 from cdd_agent.git.notes import Damage, merge_fetched
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.tree_store import TreeStore
@@ -222,8 +223,8 @@ class RunHistory:
             self._emit(applied)
 
     def _finish_pending(self) -> None:
-        """Finish a move that was interrupted, unless another cdd process is at work."""
-        with contextlib.suppress(AlreadyAtWork):
+        """Finish a move that was interrupted, unless another cdd process is at work, or it waits for its branch."""
+        with contextlib.suppress(AlreadyAtWork, LandingWaits):
             self.back.finish()
 
 

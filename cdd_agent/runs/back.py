@@ -306,11 +306,14 @@ class Back:
         return self._landings.is_pending() or any(not each.is_done for each in self._read()[-1:])
 
     def finish(self) -> None:
-        """Finish a move that was killed, or forget it if it had not begun to move anything."""
+        """Finish a move that was killed, or forget it if it had not begun to move anything.
+
+        Raises ``LandingWaits`` if that is only possible on its branch.
+        """
         if not self.is_interrupted():
             return
         with alone(self.repository):
-            landed = self._landings.finish()
+            landed = self._landings.settle()
             last = next(reversed(self._read()), None)
             if last is None or last.is_done:
                 return
@@ -326,12 +329,14 @@ class Back:
         if not move.branch:
             # The files do not tell: the user may have changed some since.
             return landed is not None or move.is_begun
-        is_there = self.repository.read_branch() == move.branch
-        if is_there and has_moved(self.repository, before=move.source, after=move.target):
+        ref = f"refs/heads/{move.branch}"
+        if has_moved(self.repository, ref, before=move.source, after=move.target):
             return True
-        if not (is_there and self.repository.is_ancestor(move.source, of="HEAD")):
+        if not self.repository.is_ancestor(move.source, of=ref):
+            is_lost = self.repository.read_ref(ref) is None
+            happened = f"{move.branch} was renamed or deleted" if is_lost else "the branch has moved"
             text = (
-                f"{_capitalize(move.what)} was interrupted, and the branch has moved since: cdd leaves it. "
+                f"{_capitalize(move.what)} was interrupted, and {happened} since: cdd leaves it. "
                 f"The commits before: git log {move.source[:10]}; the files: cdd checkpoint restore "
                 f"{move.before.rpartition('/')[2]}"
             )

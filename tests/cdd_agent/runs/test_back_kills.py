@@ -9,6 +9,7 @@ import pytest
 from cdd_agent.errors import UsageError
 from cdd_agent.events import Notice
 from cdd_agent.git.commits import commit_paths
+from cdd_agent.git.landing import LandingWaits
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.tree_store import REF, Description
 from cdd_agent.runs.back import Back, Move
@@ -168,11 +169,55 @@ def test_what_changed_before_it_is_gone_on_with_is_kept(run: Run) -> None:
     assert back.checkpoints.list_all()[-1].about.label == "before the rollback"
 
 
+def test_a_move_waits_for_its_branch_if_the_user_switches_meanwhile(run: Run) -> None:
+    run.repository.git("branch", "side")
+    back, events = cut_off(run)
+    run.repository.git("switch", ("--quiet", "--discard-changes"), "side")
+    for command in (back.finish, back.plan_return, back.plan_step):
+        with pytest.raises(LandingWaits, match=r"moved the branch main, whose .* HEAD is on side now") as said:
+            command()
+    assert said.value.hint.startswith("git switch main; then run the same command again")
+    run.repository.git("switch", ("--quiet",), "main")
+    assert back.plan_return().move.what.startswith("the rollback to ")
+    assert [event.text.partition(":")[0] for event in events if isinstance(event, Notice)] == [
+        "Finished what was interrupted"
+    ]
+    state = load_state(run.state_path)
+    assert state is not None
+    assert list(state.execution(1).commits) == ["plan", "red", "green"]
+    assert run.repository.list_uncommitted() == ()
+
+
+@pytest.mark.slow
+def test_a_move_is_finished_on_a_new_branch_at_the_same_commit(run: Run) -> None:
+    back, _ = cut_off(run)
+    run.repository.git("switch", ("--quiet", "--create"), "side")
+    back.finish()
+    assert not back.is_interrupted()
+    assert run.repository.list_uncommitted() == ()
+    assert (run.root / "calc.py").read_text() == "# code up to 1\n"
+    run.repository.git("switch", ("--quiet",), "main")
+    assert back.plan_return().move.what.startswith("the rollback to ")
+
+
 class KilledAtEnd(Back):
     """Is killed between the landing and the last line of the log."""
 
     def _end(self, move: Move, runs: Iterable[Ticket]) -> None:
         raise KeyboardInterrupt
+
+
+def test_a_move_whose_end_was_not_logged_is_made_although_head_is_elsewhere(run: Run) -> None:
+    back = KilledAtEnd.of_project(run.root, emit=run.events.append)
+    with pytest.raises(KeyboardInterrupt):
+        back.go(back.plan_commit(run.commits["red 1"]))
+    run.repository.git("switch", ("--quiet", "--create"), "side", run.commits["red 2"])
+    run.back.finish()
+    assert [str(event) for event in run.events if "has moved since" in str(event)] == []
+    run.repository.git("switch", ("--quiet",), "main")
+    run.back.go(run.back.plan_return())
+    assert run.repository.read_head() == run.commits["refactor 2"]
+    assert load_state(run.state_path) == run.state
 
 
 def test_a_restore_whose_end_was_not_logged_can_be_undone_although_files_changed_since(begun: Run) -> None:
