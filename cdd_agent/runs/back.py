@@ -40,7 +40,7 @@ from cdd_agent.tdd.locks import alone
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work.handoff import NUMBER_OPTIONS, Handoff, read_number
 from cdd_agent.work.records import find_records
-from cdd_agent.work.state import lock_ticket
+from cdd_agent.work.state import RunState, keep_spent, lock_ticket
 from cdd_agent.work.state_file import load_state, save_state
 
 Kind: TypeAlias = Literal["step", "rollback", "restore", "rewind"]
@@ -77,7 +77,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     files: str = ""
     """The ref of the checkpoint whose files were restored; empty if the files followed the branch."""
     evidence: str = ""
-    """The point with which the evidence of runs was saved that comes back; empty for none."""
+    """The point with which the records of runs were saved that come back; empty for none."""
     is_begun: bool = False
     """The landing has its journal; once this is gone, files have changed as planned."""
     is_done: bool = False
@@ -250,7 +250,7 @@ class Back:
             before = self.checkpoints.create(about, is_limited=False) if departure is None else departure.before
             move = msgspec.structs.replace(move, before=before.ref, point=before.id)
             if plan.effects is not None:
-                self._save_evidence(runs, before.id)
+                self._save_records(runs, before.id)
                 # Before the branch moves, so that the commits can always be found again.
                 kept = move.source if plan.effects.going else move.target
                 repository.refs.set(plan.effects.kept, resolve_revision(repository, kept))
@@ -346,7 +346,7 @@ class Back:
     def _end(self, move: Move, runs: Iterable[Ticket]) -> None:
         """Let the runs follow the branch, and say in the log that the move is done."""
         for run in runs:
-            self._follow_branch(run, CommitId(move.target))
+            self._follow_branch(run, move)
         if move.branch:
             self._mark_latest(CommitId(move.target))
         if move.evidence:
@@ -587,14 +587,18 @@ class Back:
                 locks.enter_context(lock_ticket(self._root, run.folder))
             yield runs
 
-    def _follow_branch(self, run: Ticket, commit: CommitId) -> None:
-        """Let the saved state of a run be that at ``commit``, where the branch is now."""
+    def _follow_branch(self, run: Ticket, move: Move) -> None:
+        """Let the state of a run be the one that was saved with the point, or else that at the branch's commit."""
+        commit = CommitId(move.target)
         try:
             state = load_state(run.state_path)
         except DocumentError as error:
             self._emit(Notice(text=f"The saved state of {run.slug} stays as it is. {error.happened} {error.hint}"))
             return
         if state is None:
+            return
+        if move.evidence and (then := self._load_state(run, move.evidence)) is not None:
+            save_state(run.state_path, keep_spent(then, state))
             return
         ledger = Ledger(slug=run.slug, saved=state, repository=self.repository, project=self._root)
         match ledger.state_at(commit):
@@ -612,8 +616,11 @@ class Back:
             with contextlib.suppress(FileNotFoundError):
                 os.utime(run.folder / "request.md")
 
-    def _save_evidence(self, runs: Iterable[Ticket], point: str) -> None:
-        """Keep snapshots and reports of ``runs``: a step that begins again on the same commit replaces its own."""
+    def _save_records(self, runs: Iterable[Ticket], point: str) -> None:
+        """Keep states, snapshots and reports of ``runs``.
+
+        A step that begins again on the same commit replaces its own; a state can have what no commit tells.
+        """
         commands = [
             f"update {_locate_refs(point)}{run.slug}/{name} {value}\n"
             for run in runs
@@ -621,9 +628,20 @@ class Back:
         ]
         self._update_refs(commands)
         for run in runs:
+            with contextlib.suppress(DocumentError):
+                if (state := load_state(run.state_path)) is not None:
+                    path = self._locate_state(run, point)
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    save_state(path, state)
             reports = self._folder / "reports" / run.slug
             if reports.is_dir():
                 shutil.copytree(reports, self._locate_reports(point) / run.slug, dirs_exist_ok=True)
+
+    def _load_state(self, run: Ticket, point: str) -> RunState | None:
+        """Return the state that was saved with a point; None if there is none, or if it is damaged."""
+        with contextlib.suppress(DocumentError):
+            return load_state(self._locate_state(run, point))
+        return None
 
     def _restore_evidence(self, runs: Iterable[Ticket], point: str) -> None:
         commands = list[str]()
@@ -639,6 +657,9 @@ class Back:
         refs = self.repository.list_refs(_locate_refs(move.point)) if move.branch else {}
         self._update_refs(f"delete {ref} {value}\n" for ref, value in refs.items())
         shutil.rmtree(self._locate_reports(move.point), ignore_errors=True)
+
+    def _locate_state(self, run: Ticket, point: str) -> Path:
+        return self._locate_reports(point) / f"{run.slug}.json"
 
     def _locate_reports(self, point: str) -> Path:
         return self._folder / "undone" / point[:_SHORT_ID]

@@ -403,6 +403,20 @@ def end_step(state: RunState, number: int, *, status: Status, now: str, error: s
     return _end(state, replace(step, status=status, completed_at=now, error=error))
 
 
+def keep_spent(state: RunState, later: RunState) -> RunState:
+    """Return ``state`` with the usage that ``later`` has: what was spent stays spent."""
+    spent = {number: step.usage for number, step in later.step_executions.items()}
+    steps = {
+        number: replace(step, usage=max(step.usage, spent.get(number, step.usage), key=_count_tokens))
+        for number, step in state.step_executions.items()
+    }
+    return replace(state, step_executions=steps, usage=max(state.usage, later.usage, key=_count_tokens))
+
+
+def _count_tokens(usage: Usage) -> int:
+    return usage.tokens
+
+
 def retry_step(state: RunState, number: int) -> RunState:
     """Reset step ``number`` to pending. Its error, refusal, usage and guidance stay; interrupted work does not."""
     step = state.execution(number)

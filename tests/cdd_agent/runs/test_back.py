@@ -5,8 +5,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cdd_agent.errors import UsageError
+from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.tree_store import Description
 from cdd_agent.runs.back import Back, MovePlan
+from cdd_agent.work.state import Status, Usage, end_step, record_usage
 from cdd_agent.work.state_file import load_state
 from tests.cdd_agent.runs.made_runs import Run, copied, history, own_files, work_tree
 
@@ -74,6 +76,34 @@ def test_an_undo_leads_back_from_every_kind_of_point(run: Run) -> None:
     moves = ["green 2", "undo", "redo", "restore", "red 1", "undo", "undo", "redo", "rewind", "undo"]
     prepare(run)
     assert check_moves(run, moves) == len(moves)
+
+
+def test_a_return_restores_what_was_left_whatever_was_committed_and_decided(run: Run) -> None:
+    prepare(run)
+    run.repository.git("switch", ("--quiet", "--create"), "side", run.commits["red 2"])  # the state is that of main
+    commit_paths(run.repository, "docs: mine", paths=["private.txt"])
+    before = observe(run)
+    run.back.go(run.back.plan_commit(run.commits["red 1"]))
+    state = load_state(run.state_path)
+    assert state is not None
+    run.save(end_step(state, 1, status=Status.SKIPPED, now="t", error="not now"))
+    (run.root / "since.txt").write_text("since\n")
+    commit_paths(run.repository, "docs: since", paths=["since.txt"])
+    then = observe(run)
+    for is_redo, expected in ((False, before), (True, then), (False, before)):
+        run.back.go(run.back.plan_return(is_redo=is_redo))
+        assert observe(run) == expected
+
+
+def test_what_was_spent_since_a_move_stays_spent_after_the_return(run: Run) -> None:
+    run.back.go(run.back.plan_commit(run.commits["red 1"]))
+    state, spent = load_state(run.state_path), Usage(calls=1, input_tokens=10)
+    assert state is not None
+    run.save(record_usage(state, 1, step=spent, ticket=spent))
+    run.back.go(run.back.plan_return())
+    state = load_state(run.state_path)
+    assert state is not None
+    assert (state.usage, state.execution(1).usage, state.execution(1).status) == (spent, spent, Status.COMPLETED)
 
 
 def test_a_switch_of_the_branch_after_the_preview_prevents_a_move(run: Run) -> None:
