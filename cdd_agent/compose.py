@@ -519,6 +519,7 @@ class Composition:
             model=self.model,
             policy=policy,
             brief=source.brief,
+            source=source.workflow,
             commands=source.commands,
             permission=replace(
                 self.permission, root=self.root if is_shown else suite.root, tree=suite.root, is_free=is_shown

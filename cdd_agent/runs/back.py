@@ -12,7 +12,6 @@ again. The log names a move before anything changes, so that one that was killed
 import contextlib
 import json
 import os
-import re
 import shlex
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Set
@@ -32,7 +31,7 @@ from cdd_agent.git.notes import Note, read_handoffs, read_shallow_commits, surve
 from cdd_agent.git.repository import CommitId, Repository, resolve_revision
 from cdd_agent.git.runner import GitRefused
 from cdd_agent.git.tree_store import REF, Checkpoint, Checkpoints, Description, RestorePlan
-from cdd_agent.runs.feature import RUN
+from cdd_agent.runs.feature import is_of_feature
 from cdd_agent.runs.ledger import Known, Ledger, Unknown
 from cdd_agent.runs.places import find_owner, list_runs
 from cdd_agent.storage import load_record, private_folder, sweep, write_atomic
@@ -720,7 +719,7 @@ def _find_target(repository: Repository, name: str) -> tuple[CommitId, Handoff]:
             hint=_suggest_nearest(repository, commit),
         )
     handoff = Note(commit=commit, handoffs=lines).latest
-    if not _is_run(handoff.ticket):
+    if not is_of_feature(handoff):
         raise UsageError(
             f"{commit[:10]} belongs to {handoff.ticket!r:.100}, which is not a run of cdd tdd.",
             hint="choose a commit from: cdd tdd history; or take the last step back: /undo",
@@ -730,7 +729,7 @@ def _find_target(repository: Repository, name: str) -> tuple[CommitId, Handoff]:
 
 def _suggest_nearest(repository: Repository, commit: CommitId | None) -> str:
     """Return a hint: the newest commit of a run at or before ``commit``, else the oldest one after it."""
-    entries = {entry.commit: entry for entry in survey_notes(repository).entries if _is_run(entry.latest.ticket)}
+    entries = {entry.commit: entry for entry in survey_notes(repository).entries if is_of_feature(entry.latest)}
     for span in ([commit], [("--reverse",), f"{commit}..HEAD"]) if commit is not None else (["HEAD"],):
         commits = (CommitId(line) for line in repository.git("rev-list", *span).splitlines())
         near = next((each for each in commits if each in entries), None)
@@ -739,11 +738,6 @@ def _suggest_nearest(repository: Repository, commit: CommitId | None) -> str:
             described = f"{near[:10]} (cycle {last.cycle_number}, {last.phase})"
             return f"roll back to the nearest suitable commit, {described}: cdd tdd rollback {near[:10]}"
     return "list the commits: cdd tdd history"
-
-
-def _is_run(ticket: str) -> bool:
-    # Whoever can push can write a note with any ticket name.
-    return re.fullmatch(RUN, ticket) is not None
 
 
 def _list_commits(repository: Repository, span: str) -> tuple[CommitMoved, ...]:

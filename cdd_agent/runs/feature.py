@@ -4,6 +4,7 @@ A run whose state is missing or outdated is rebuilt from the commits and notes t
 for a baseline are not in the notes; they come from a new run of the tests.
 """
 
+import contextlib
 import re
 import shlex
 import unicodedata
@@ -11,27 +12,25 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from cdd_agent.errors import UsageError
+from cdd_agent.errors import CddError, UsageError
 from cdd_agent.git.notes import NotesDamaged, find_missing_ref, read_tip, survey_notes
 from cdd_agent.git.repository import CommitId, Repository
-from cdd_agent.runs.places import list_other_runs, locate_run
+from cdd_agent.runs.places import REQUEST, RESUME, list_other_runs, locate_run
 from cdd_agent.storage import read_ordinary, write_atomic
-from cdd_agent.tickets.ticket import Ticket
+from cdd_agent.tickets.ticket import Ticket, list_tickets
 from cdd_agent.work.handoff import Handoff
 from cdd_agent.work.state import RunState, Status, StepExecution
 from cdd_agent.work.state_file import load_state
 
-PREFIX = "tdd-"
-"""The beginning of every feature's name, which is the ``ticket`` of its notes."""
+SOURCE = "tdd"
+"""The name of the source of a feature's run, in its state and its notes."""
 BEGIN = 'cdd tdd run "DESCRIPTION"'
-RESUME = "cdd tdd resume"
 LIMIT_BYTES = 100_000
 """Of a request."""
-RUN = rf"{PREFIX}[a-z0-9][a-z0-9-]{{0,79}}"
+_PREFIX = f"{SOURCE}-"
+"""The beginning of a feature's name. It tells the source only in notes without one."""
+_SLUG = re.compile(r"[a-z0-9][a-z0-9-]{0,83}")
 """Pattern of a run's name, which comes from a note and becomes part of paths and refs."""
-_SLUG = re.compile(RUN)
-_REQUEST = "request.md"
-"""The file that makes a run the run of a feature."""
 _MAX_SLUG_CHARACTERS = 40
 _FIX = re.compile(r"\W*(?:bug\s*)?fix(?:es|ed)?\b|\W*(?:bug|repair|correct)\b", re.IGNORECASE)
 
@@ -53,7 +52,7 @@ class Feature:
     @property
     def request_path(self) -> Path:
         """The file with the request."""
-        return self.folder / _REQUEST
+        return self.folder / REQUEST
 
     @property
     def is_fix(self) -> bool:
@@ -100,28 +99,50 @@ def make_slug(text: str) -> str:
     """
     plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower()
     words = re.findall(r"[a-z0-9]+", plain)
-    slug = PREFIX.rstrip("-")
+    slug = SOURCE
     for word in words:
         if len(slug) + 1 + len(word) > _MAX_SLUG_CHARACTERS:
             break
         slug += f"-{word}"
-    return slug if words and slug != PREFIX.rstrip("-") else f"{PREFIX}{(words or ['feature'])[0][:30]}"
+    return slug if words and slug != SOURCE else f"{_PREFIX}{(words or ['feature'])[0][:30]}"
 
 
 def locate_feature(root: Path, slug: str, *, text: str) -> Feature:
-    """Return the feature with this name, even if its folder does not exist; ``UsageError`` for an invalid name."""
-    if _SLUG.fullmatch(slug) is None:
-        raise UsageError(f"{slug!r:.100} is not the name of a run.", hint="list the runs in the notes: cdd tdd history")
-    return Feature(slug=slug, text=text, folder=locate_run(root, slug).folder)
+    """Return the feature with this name, even if its folder does not exist.
+
+    Raises ``UsageError`` for an invalid name, and for that of a run with another source.
+    """
+    is_valid = _SLUG.fullmatch(slug) is not None and all(ticket.slug != slug for ticket in list_tickets(root))
+    run = locate_run(root, slug) if is_valid else None
+    if run is None or _read_source(run) not in ("", SOURCE):
+        raise UsageError(
+            f"{slug!r:.100} is not the name of a run of cdd tdd.", hint="list the runs in the notes: cdd tdd history"
+        )
+    return Feature(slug=slug, text=text, folder=run.folder)
+
+
+def _read_source(run: Ticket) -> str:
+    """Return the source in the state of a run; empty if it has none that can be read."""
+    with contextlib.suppress(CddError):
+        state = load_state(run.state_path)
+        return "" if state is None else state.source
+    return ""
+
+
+def is_of_feature(handoff: Handoff) -> bool:
+    """Return whether a note is of a feature's run: as its source says, or in older ones the name of the run."""
+    has_source = handoff.source == SOURCE or (not handoff.source and handoff.ticket.startswith(_PREFIX))
+    # Whoever can push can write a note with any source and any name.
+    return has_source and _SLUG.fullmatch(handoff.ticket) is not None
 
 
 def find_latest(root: Path) -> Feature | None:
     """Return the feature whose request was saved last."""
-    runs = (run for run in list_other_runs(root) if _SLUG.fullmatch(run.slug))
-    requests = [path for run in runs if (path := run.folder / _REQUEST).is_file()]
-    if not requests:
+    runs = {path: run for run in list_other_runs(root) if (path := run.folder / REQUEST).is_file()}
+    by_time = sorted(runs, key=lambda path: (path.stat().st_mtime_ns, path.parent.name), reverse=True)
+    newest = next((path for path in by_time if _read_source(runs[path]) in ("", SOURCE)), None)
+    if newest is None:
         return None
-    newest = max(requests, key=lambda path: (path.stat().st_mtime_ns, path.parent.name))
     try:
         text = read_ordinary(newest, limit_bytes=LIMIT_BYTES).decode("utf-8", "replace")
     except OSError as error:
@@ -185,7 +206,7 @@ def read_history(repository: Repository, *, slug: str | None = None) -> FeatureH
         entry = entries.get(CommitId(commit))
         if entry is None:
             continue
-        handoffs = [each for each in entry.handoffs if each.ticket.startswith(PREFIX)]
+        handoffs = [each for each in entry.handoffs if is_of_feature(each)]
         if handoffs and slug is None:
             slug = max(handoffs, key=lambda each: each.seq).ticket
         own = sorted((each for each in handoffs if each.ticket == slug), key=lambda each: each.seq)
@@ -205,10 +226,10 @@ def _read_request(repository: Repository, handoffs: Iterable[CommittedHandoff]) 
 
 
 def list_used_names(repository: Repository) -> frozenset[str]:
-    """Return the names of the runs in HEAD's history."""
+    """Return the names of the tickets and runs in HEAD's history."""
     if repository.read_head() is None:
         return frozenset()
-    log = (f"--grep=^Ticket: {PREFIX}", "--format=%(trailers:key=Ticket,valueonly,separator=%x0A)")
+    log = ("--grep=^Ticket: ", "--format=%(trailers:key=Ticket,valueonly,separator=%x0A)")
     return frozenset(repository.git("log", log, "HEAD").split())
 
 

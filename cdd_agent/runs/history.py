@@ -14,7 +14,8 @@ from cdd_agent.errors import UsageError
 from cdd_agent.events import HandoffListed, RunStanding
 from cdd_agent.git.notes import Damage, Note, NotesDamaged, Survey, find_missing_ref, survey_notes
 from cdd_agent.git.repository import CommitId, Repository, format_lines
-from cdd_agent.runs.feature import BEGIN, PREFIX, RESUME, Feature, find_latest, is_complete, load_feature_state
+from cdd_agent.runs.feature import BEGIN, Feature, find_latest, is_complete, is_of_feature, load_feature_state
+from cdd_agent.runs.places import RESUME
 from cdd_agent.storage import read_holder
 from cdd_agent.work.wording import format_reason
 
@@ -93,7 +94,7 @@ def find_status(repository: Repository, root: Path, *, locks: Path) -> tuple[Run
 
 def status_from_notes(notes: Survey, *, locks: Path) -> RunStanding:
     """Return the status of the run with the newest note. Raises ``UsageError`` if no note belongs to a run."""
-    newest = next((entry for entry in notes.entries if entry.latest.ticket.startswith(PREFIX)), None)
+    newest = next((entry for entry in notes.entries if is_of_feature(entry.latest)), None)
     if newest is None:
         ticket = notes.entries[0].latest.ticket
         raise UsageError(

@@ -15,8 +15,9 @@ from cdd_agent.git import commits
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.runner import GitRefused
 from cdd_agent.runs import test_list
-from cdd_agent.runs.feature import BEGIN, RESUME, Feature, list_completed, load_feature_state
+from cdd_agent.runs.feature import BEGIN, SOURCE, Feature, list_completed, load_feature_state
 from cdd_agent.runs.ledger import Known, Ledger, Unknown, continue_at
+from cdd_agent.runs.places import RESUME
 from cdd_agent.runs.run import Run, Source, is_dropped
 from cdd_agent.runs.test_list import ListEntry, ListFacts
 from cdd_agent.storage import read_ordinary
@@ -129,7 +130,7 @@ def _last_cycle(state: RunState) -> StepExecution:
 class ListedTests:
     """The tests of a list, one at a time, until the list agent finds that all of them are done."""
 
-    workflow = "tdd"
+    workflow = SOURCE
     is_open_ended = True
     commands = COMMANDS
     remarks: tuple[str, ...] = ()

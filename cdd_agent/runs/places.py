@@ -8,6 +8,9 @@ from cdd_agent.tickets import ticket as tickets
 from cdd_agent.tickets.ticket import MOST_NAMED, Ticket
 from cdd_agent.work.records import ROOT, find_records
 
+RESUME = "cdd tdd resume"
+REQUEST = "request.md"
+"""The file of a feature's run, which is there before its state."""
 _RUNS = "runs"
 _EARLIER = ("tdd", "green")
 """Folders in the records where earlier versions kept the runs of these workflows."""

@@ -378,6 +378,8 @@ class Context:
     model: Model
     policy: Policy
     brief: BriefFor
+    source: str
+    """The name of the run's source, for its notes."""
     commands: ResumeCommands
     """The commands that continue the run."""
     project: Path

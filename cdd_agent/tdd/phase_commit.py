@@ -160,6 +160,7 @@ class PhaseCommit:
             seq=sequence(phase_name(attempt.phase), cycle=item.number),
             id=self._id,
             ticket=item.ticket,
+            source=self.context.source,
             phase=phase_name(attempt.phase),
             next_phase=next_phase,
             cycle_number=item.number,

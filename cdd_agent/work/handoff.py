@@ -91,6 +91,8 @@ class Handoff(
     id: _Identity
     """The same for every attempt to land this phase from the same commit. Also in the commit's trailer."""
     ticket: _Name
+    source: str = ""
+    """The name of the source of the run, as in ``Origin.workflow``. Empty in older notes, and in reconstructed ones."""
     phase: PhaseName
     next_phase: NextPhase
     cycle_number: _Count

@@ -281,6 +281,11 @@ class RunState:
     """Executions that left the branch when the run went back; one entry for each time, newest last."""
 
     @property
+    def source(self) -> str:
+        """The name of the source; empty without ``origin``."""
+        return self.origin.workflow if self.origin is not None else ""
+
+    @property
     def resume(self) -> str:
         """The command that continues the run."""
         return self.origin.resume if self.origin is not None else f"cdd exec {self.ticket_slug}"

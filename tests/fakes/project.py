@@ -221,6 +221,7 @@ class Project:
                 max_attempts=max_attempts, budget=Budget(max_turns=4), evidence_timeout_s=0, edit_format=edit_format
             ),
             brief=lambda item, phase, context: make_brief(item, phase),
+            source="exec",
             commands=ResumeCommands(resume="cdd exec sale", restart="cdd exec sale --retry {step}", unit="step"),
             project=self.folder,
             records=find_records(self.folder),

@@ -59,7 +59,7 @@ def test_only_the_named_paths_are_committed_and_the_note_is_one_line_of_json(
     assert project.git("show", "--format=", "--name-only", commit) == "discount.py"
     (line,) = project.git("notes", "--ref=tdd-handoffs", "show", commit).splitlines()
     note = json.loads(line)
-    assert note["retryCount"] == 1
+    assert (note["retryCount"], note["source"]) == (1, "exec")
     assert note["completedTests"] == ["tests/test_discount.py"]
     assert project.seen[-1] == Committed(phase="green", commit=commit, subject="feat: Ten percent off")
     assert (project.folder / "discount.py").read_text() == "x = 1\n"

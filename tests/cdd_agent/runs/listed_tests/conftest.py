@@ -10,8 +10,9 @@ import pytest
 from cdd_agent.model.budget import Ceiling, Ceilings, Meter
 from cdd_agent.model.conversation import Model, Turn
 from cdd_agent.runs import feature as recollection
-from cdd_agent.runs.feature import RESUME, Feature
+from cdd_agent.runs.feature import Feature
 from cdd_agent.runs.listed_tests import ListedTests, require_built
+from cdd_agent.runs.places import RESUME
 from cdd_agent.runs.run import Run
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.work.records import find_records

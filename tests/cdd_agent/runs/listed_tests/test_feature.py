@@ -2,14 +2,18 @@ import os
 import shlex
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from cdd_agent.errors import DocumentError, UsageError
 from cdd_agent.runs import feature
 from cdd_agent.runs.feature import make_slug
+from cdd_agent.runs.places import locate_run
+from cdd_agent.tickets.ticket import create
 from cdd_agent.work.records import find_records
-from cdd_agent.work.state import RunState, Status
+from cdd_agent.work.state import Origin, RunState, Status
 from cdd_agent.work.state_file import save_state
+from tests.cdd_agent.runs.made_runs import said
 
 
 @pytest.mark.parametrize(
@@ -62,6 +66,9 @@ def test_the_run_that_was_asked_for_last_is_the_one_in_work(tmp_path: Path) -> N
         made.mkdir(parents=True)
         (made / "request.md").write_text(name)
         os.utime(made / "request.md", (number, number))
+    origin = Origin(workflow="toy", title="", resume="toy")
+    state = RunState(ticket_slug="other", started_at="2026-01-31T12:00:00Z", origin=origin)
+    save_state(made / "execution-state.json", state)
     found = feature.find_latest(tmp_path)
     assert found is not None
     assert found.slug == "tdd-b"
@@ -75,6 +82,27 @@ def test_a_name_from_a_note_leads_nowhere_else(tmp_path: Path) -> None:
     assert (
         feature.locate_feature(tmp_path, "tdd-x", text="t").folder == find_records(tmp_path).folder / "runs" / "tdd-x"
     )
+
+
+def test_the_name_of_a_ticket_or_of_another_source_is_not_that_of_a_feature(tmp_path: Path) -> None:
+    create(tmp_path, "sale", title="A sale")
+    run = locate_run(tmp_path, "tdd-toy")
+    origin = Origin(workflow="toy", title="", resume="toy")
+    save_state(run.state_path, RunState(ticket_slug="tdd-toy", started_at="2026-01-31T12:00:00Z", origin=origin))
+    for name in ("sale", "tdd-toy"):
+        with pytest.raises(UsageError, match="is not the name of a run of cdd tdd"):
+            feature.locate_feature(tmp_path, name, text="")
+
+
+def test_a_note_is_of_a_feature_if_its_source_says_so_and_without_one_by_its_name() -> None:
+    rows = {("tdd", "clock"): True, ("", "tdd-clock"): True, ("exec", "tdd-clock"): False, ("", "clock"): False}
+    rows |= {("tdd", "../clock"): False, ("", "tdd-../clock"): False, ("tdd", "x" * 300): False}
+    note = said("PLAN", 1, commit="c0", following="RED")
+    found = {
+        (source, ticket): feature.is_of_feature(msgspec.structs.replace(note, source=source, ticket=ticket))
+        for source, ticket in rows
+    }
+    assert found == rows
 
 
 @pytest.mark.parametrize(("text", "is_fix"), [("Fix the total", True), ("Bug: it adds", True), ("A fixture", False)])
