@@ -159,9 +159,9 @@ class Invocation:
 
         Raises ``UsageError``, and creates no journal, for an unknown ticket.
         """
-        from cdd_agent.tickets.ticket import find
+        from cdd_agent.runs.places import find_ticket
 
-        ticket = find(self.project.root, slug)
+        ticket = find_ticket(self.project.root, slug)
         with self.work_on(slug):
             yield self.project, ticket
 

@@ -37,13 +37,13 @@ from cdd_agent.repl.commands import (
 from cdd_agent.repl.question import confirm
 from cdd_agent.repl.render import format_time
 from cdd_agent.repl.state import AGENT_COMMANDS, SessionState, agent_name, create_agent, report_dropped
+from cdd_agent.runs.places import require_ticket
 from cdd_agent.runs.plan_steps import PlanSteps
 from cdd_agent.runs.review import Review
 from cdd_agent.runs.run import Run
 from cdd_agent.tickets.ticket import Ticket, create, find, list_tickets
 from cdd_agent.untrusted.text import clean, shorten
 from cdd_agent.work.state import Status, lock_ticket
-from cdd_agent.work.state_file import load_state
 from cdd_agent.workspace.files import Workspace
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def open_agent(session: SessionState, argument: str, *, name: str) -> None:
         return
     ticket = session.find_ticket(argument)
     if name != "review":
-        _require_ticket(ticket)
+        require_ticket(ticket)
     if name in ("executor", "review"):
         _start(name, ticket, session=session)
         return
@@ -79,14 +79,6 @@ def open_agent(session: SessionState, argument: str, *, name: str) -> None:
     agent.check()
     session.switch_to(agent)
     _continue(agent, "", session=session)
-
-
-def _require_ticket(run: Ticket) -> None:
-    """Raise ``UsageError`` for a run that has no spec and no plan."""
-    if not run.has_documents:
-        state = load_state(run.state_path)
-        hint = "cdd status" if state is None else f"continue it: {state.resume}"
-        raise UsageError(f"{run.slug} is a run without a ticket, so no step of it is run by itself.", hint=hint)
 
 
 def _continue(agent: Socrates | Planner, message: str, *, session: SessionState) -> None:
@@ -139,7 +131,7 @@ def _do_as_decided(decision: "ReviewDecision", *, review: Review, session: Sessi
 def _do_otherwise(action: str, words: str, *, review: Review, session: SessionState) -> None:
     """Run the current step again: with the user's words and the open comments, or in a fork with another direction."""
     number, slug = review.step.number, review.ticket.slug
-    _require_ticket(review.ticket)
+    require_ticket(review.ticket)
     session.project.model.check()
     if action == "fork":
         session.run(["fork", "start", slug, str(number), words])

@@ -20,6 +20,7 @@ from cdd_agent.events import Event, FileDiffed, StepListed, TicketListed
 from cdd_agent.model.budget import read_ticket_usage
 from cdd_agent.repl.rows import LEAST_WIDTH, wrap
 from cdd_agent.repl.screen import Screen
+from cdd_agent.runs.places import find_resume
 from cdd_agent.tickets import plan_markdown, spec
 from cdd_agent.tickets.plan import Plan, Step, sort_by_dependencies
 from cdd_agent.tickets.ticket import Ticket
@@ -400,6 +401,12 @@ def show_tickets(tickets: Sequence[Ticket], *, screen: Screen) -> None:
             screen.line(screen.as_typed(f"what is not valid: cdd status {ticket.ticket}"))
 
 
+def show_other_runs(runs: Iterable[Ticket], *, screen: Screen) -> None:
+    """Show for each run without a ticket the command that continues it."""
+    for run in runs:
+        screen.line(screen.as_typed(f"{run.slug} has no ticket and is not complete: {find_resume(run)}"))
+
+
 def show_ticket(ticket: Ticket, *, screen: Screen, journal: Path) -> None:
     """Show the progress of a ticket and the next command. Raises ``DocumentError`` for invalid files.
 
@@ -442,7 +449,7 @@ def _show_other_run(run: Ticket, *, screen: Screen) -> None:
         return
     show_steps(state, screen=screen)
     if state.status != Status.COMPLETED:
-        screen.line(screen.as_typed(f"next   {state.resume}"), indent=2)
+        screen.line(screen.as_typed(f"next   {find_resume(run)}"), indent=2)
 
 
 def show_steps(state: RunState, *, screen: Screen, used: Usage | None = None, before: RunState | None = None) -> None:

@@ -1,12 +1,15 @@
 """Where runs are: a ticket's in its folder, every other one in cdd's records, in ``runs/SLUG``."""
 
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote
 
-from cdd_agent.errors import UsageError, suggest
+from cdd_agent.errors import CddError, UsageError, format_count, suggest
 from cdd_agent.tickets import ticket as tickets
 from cdd_agent.tickets.ticket import MOST_NAMED, Ticket
 from cdd_agent.work.records import ROOT, find_records
+from cdd_agent.work.state import Status
+from cdd_agent.work.state_file import load_state
 
 RESUME = "cdd tdd resume"
 REQUEST = "request.md"
@@ -38,6 +41,51 @@ def list_runs(project: Path) -> tuple[Ticket, ...]:
     return (*tickets.list_tickets(project), *list_other_runs(project))
 
 
+def list_unfinished(project: Path) -> tuple[Ticket, ...]:
+    """Return the runs without a ticket that have begun and are not completed, or whose state cannot be read."""
+    return tuple(run for run in list_other_runs(project) if _is_unfinished(run))
+
+
+def _is_unfinished(run: Ticket) -> bool:
+    try:
+        state = load_state(run.state_path)
+    except UsageError:
+        return True
+    return (run.folder / REQUEST).is_file() if state is None else state.status != Status.COMPLETED
+
+
+def find_resume(run: Ticket) -> str:
+    """Return the command that continues a run, or that shows it if no record says how it continues."""
+    with suppress(UsageError):
+        state = load_state(run.state_path)
+        if state is not None and (run.has_documents or state.origin is not None):
+            return state.resume
+        if (run.folder / REQUEST).is_file():
+            return RESUME
+    return f"cdd status {run.slug}"
+
+
+def require_ticket(run: Ticket) -> Ticket:
+    """Return ``run`` if it has a ticket; raise ``UsageError`` with the command of its own otherwise."""
+    if not run.has_documents:
+        raise UsageError(
+            f"{run.slug} is a run without a ticket: it has no spec and no plan.",
+            hint=f"continue it: {find_resume(run)}",
+        )
+    return run
+
+
+def find_ticket(project: Path, slug: str) -> Ticket:
+    """Return the ticket with this name; raise ``UsageError`` if there is none, or only a run without a ticket."""
+    other = next((run for run in list_other_runs(project) if run.slug == slug), None)
+    try:
+        return tickets.find(project, slug)
+    except UsageError:
+        if other is not None:
+            require_ticket(other)
+        raise
+
+
 def find_run(project: Path, slug: str) -> Ticket:
     """Return the ticket or the other run with this name; raise ``UsageError`` if there is none."""
     others = list_other_runs(project)
@@ -47,12 +95,33 @@ def find_run(project: Path, slug: str) -> Ticket:
     except UsageError as error:
         if other is not None:
             return other
+        _refuse_without_records(project, slug)
         if others:
             names = [run.slug for run in others]
             nearest = suggest(slug, names, cutoff=0.5)
             few = nearest or ", ".join(names[:MOST_NAMED]) + (" ..." if len(names) > MOST_NAMED else "")
             raise UsageError(error.happened, hint=f"{error.hint}; or name a run without a ticket: {few}") from None
         raise
+
+
+def _refuse_without_records(project: Path, slug: str) -> None:
+    """Raise ``UsageError`` if there are handoff notes of a run whose records are missing, as in a clone."""
+    # Only now: cdd status starts faster without them.
+    from cdd_agent.git.notes import survey_notes
+    from cdd_agent.git.repository import Repository
+
+    lines = []
+    with suppress(CddError):
+        entries = survey_notes(Repository.find(project)).entries
+        lines = [(each.seq, entry.commit) for entry in entries for each in entry.handoffs if each.ticket == slug]
+    if lines:
+        _, commit = max(lines)
+        raise UsageError(
+            f"The records of the run {slug} are missing here; {format_count(len(lines), 'handoff note')} of it "
+            f"{'is' if len(lines) == 1 else 'are'} left.",
+            hint=f"see what its last commit did: cdd review {commit[:10]}; list its phases: cdd tdd history; "
+            "check them: cdd audit",
+        )
 
 
 def find_owner(project: Path, slug: str, *, top: Path) -> Path | None:

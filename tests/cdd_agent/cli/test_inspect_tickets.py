@@ -1,6 +1,7 @@
 """new, status and review."""
 
 import json
+import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +12,11 @@ import pytest
 from cdd_agent.cli.app import run
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
+from cdd_agent.runs.feature import locate_feature
+from cdd_agent.runs.places import locate_run
 from cdd_agent.tickets.ticket import find
 from cdd_agent.work.finding import read_old_finding
+from cdd_agent.work.state import Origin, RunState, Status
 from cdd_agent.work.state_file import load_state, save_state, seal_state
 from tests.fakes.demo import SLUG
 from tests.fakes.program import command, environment
@@ -93,6 +97,60 @@ def test_json_is_utf_8_wherever_it_is_read(tmp_path: Path, capsys: pytest.Captur
     done = subprocess.run(arguments, env=ascii_only, capture_output=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
     assert json.loads(done.stdout.decode("utf-8"))["title"] == "Café"
+
+
+def test_status_names_the_runs_without_a_ticket_that_can_be_continued(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_other_runs(tmp_path)
+    assert run(["--project", str(tmp_path), "status"]) == 0
+    _, *others = capsys.readouterr().out.splitlines()
+    assert others == [
+        "green-sum has no ticket and is not complete: cdd green tests/test_sum.py",
+        "tdd-broken has no ticket and is not complete: cdd status tdd-broken",
+        "tdd-clock has no ticket and is not complete: cdd tdd resume",
+    ]
+    listed = lines(["--project", str(tmp_path), "--json", "status"], capsys)
+    assert [(each["ticket"], bool(each["problem"])) for each in listed] == [
+        ("green-sum", False),
+        ("tdd-broken", True),
+        ("tdd-clock", False),
+    ]
+
+
+def make_other_runs(project: Path) -> None:
+    """One that is complete, one that failed, one with a damaged state, and one that has not begun a step."""
+    for name, status in (("green-done", Status.COMPLETED), ("green-sum", Status.FAILED)):
+        origin = Origin(workflow="green", title="sums", resume="cdd green tests/test_sum.py")
+        state = RunState(ticket_slug=name, started_at="2026-01-31T12:00:00Z", origin=origin, status=status)
+        save_state(locate_run(project, name).state_path, state)
+    for name in ("tdd-broken", "tdd-clock"):
+        locate_feature(project, name, text="A clock").save()
+    locate_run(project, "tdd-broken").state_path.write_text("{")
+
+
+def test_the_commands_of_a_ticket_name_the_command_that_continues_a_run_without_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_other_runs(tmp_path)
+    for word, name in (("spec", "tdd-clock"), ("plan", "green-sum"), ("exec", "tdd-clock")):
+        assert run(["--project", str(tmp_path), word, name]) == 2
+        said = capsys.readouterr().err
+        assert f"{name} is a run without a ticket" in said
+        assert "cdd new" not in said
+        assert ("cdd tdd resume" if name == "tdd-clock" else "cdd green tests/test_sum.py") in said
+
+
+def test_where_the_records_of_a_run_are_missing_its_notes_are_named(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.rmtree(finished / "tickets" / SLUG)
+    head = Repository(finished).read_head()
+    for word in ("status", "report", "review"):
+        assert run(["--project", str(finished), word, SLUG]) == 2
+        said = " ".join(capsys.readouterr().err.split())
+        assert f"The records of the run {SLUG} are missing here; 3 handoff notes of it are left." in said
+        assert f"cdd review {str(head)[:10]}" in said
 
 
 def test_status_makes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
