@@ -1,18 +1,18 @@
 """Audit the handoffs of a range of commits.
 
-The first functions check a handoff without running anything: whether note, commit and earlier phases agree. They are
-pure, and so are ``check_listed`` and ``check_examples``, which check what else a note states. ``Auditor`` adds the
-recorded reports, the tests that it runs again, and the checks of ``recheck``.
+``check_note`` and ``check_commit`` check whether a note is consistent and belongs to its commit. They are pure, and so
+are ``check_listed`` and ``check_examples``, which check the other statements of a note. ``Auditor`` adds the recorded
+reports, the tests that it runs again, and the checks of ``recheck``.
 """
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
 from cdd_agent.audit import handoffs
-from cdd_agent.audit.handoffs import Chain, Claim, PlacedHandoff, Placement, Span, confirm, leave_open, refute
+from cdd_agent.audit.handoffs import Claim, PlacedHandoff, Placement, Span, confirm, leave_open, refute
 from cdd_agent.audit.recheck import recheck
 from cdd_agent.audit.reruns import RerunClaims, Reruns
 from cdd_agent.errors import EnvironmentMissing
@@ -169,15 +169,11 @@ def _check_carried_over(handoff: Handoff, commit: handoffs.AuditedCommit, *, fin
     return refute("commit", f"It names {named} as its commit, but is on {commit.id[:_SHORT]}.")
 
 
-def check_chain(placed: PlacedHandoff, chain: Chain, *, began_red: Callable[[], bool | None]) -> Claim:
-    """Check whether the required earlier phases exist.
-
-    ``began_red`` runs tests, so it is called only for a GREEN without a RED. It returns whether they failed on the
-    commit before; None if they cannot be run there.
-    """
-    red, green = chain.get("red"), chain.get("green")
+def check_chain(reruns: RerunClaims) -> Claim:
+    """Check whether the required earlier phases exist. Only a GREEN without a RED needs to run tests."""
+    placed, red, green = reruns.placed, reruns.chain.get("red"), reruns.chain.get("green")
     if placed.phase == "green":
-        return _check_red_of_green(placed, red, began_red=began_red)
+        return _check_red_of_green(placed, red, reruns=reruns)
     if placed.phase != "refactor":
         return confirm("chain", f"It begins cycle {placed.cycle}.")
     if green is not None:
@@ -187,9 +183,7 @@ def check_chain(placed: PlacedHandoff, chain: Chain, *, began_red: Callable[[], 
     return confirm("chain", "It is a refactoring without other phases.")
 
 
-def _check_red_of_green(
-    placed: PlacedHandoff, red: PlacedHandoff | None, *, began_red: Callable[[], bool | None]
-) -> Claim:
+def _check_red_of_green(placed: PlacedHandoff, red: PlacedHandoff | None, *, reruns: RerunClaims) -> Claim:
     if red is not None and red.is_covered:
         named = red.commit.id[:_SHORT]
         return refute("chain", f"RED's tests passed at once, says the note on {named}, so GREEN had nothing to do.")
@@ -197,11 +191,13 @@ def _check_red_of_green(
         return confirm("chain", f"Its RED is {red.commit.id[:_SHORT]}.")
     if placed.commit.subject.startswith(_WITHOUT_RED):
         return confirm("chain", "It does not change behavior and needs no RED.")
-    has_failed = began_red()
+    has_failed = reruns.began_red()
     if has_failed:
         return confirm("chain", "It needs no RED, because its tests failed on the commit before.")
     if has_failed is None:
         return leave_open("chain", "It has no RED, and its tests cannot be run on the commit before.")
+    if why := reruns.explain_uncommitted():
+        return leave_open("chain", f"It has no RED, and whether its tests failed before is unknown. {why}")
     return refute("chain", f"No RED of {placed.ticket}, cycle {placed.cycle}, comes before it.")
 
 
@@ -219,6 +215,9 @@ class ListedFacts:
     """Whether the handoffs of all earlier phases are known."""
     report: SuiteReport | None
     """Of the tests, run again; None if they cannot be judged."""
+    uncommitted: frozenset[str] = frozenset()
+    """Listed tests that cannot be judged, because git lacks them."""
+    why_uncommitted: str = ""
 
 
 def check_listed(placed: PlacedHandoff, facts: ListedFacts) -> Claim:
@@ -226,10 +225,12 @@ def check_listed(placed: PlacedHandoff, facts: ListedFacts) -> Claim:
     handoff = placed.handoff
     assert handoff is not None
     found = [*_check_subject(placed, handoff), *_check_place(placed, handoff, facts=facts)]
-    doubts = [*_doubt_source(placed, handoff, facts=facts)]
+    doubts = [*filter(None, (facts.why_uncommitted,)), *_doubt_source(placed, handoff, facts=facts)]
     for field, names in (("completedTests", handoff.completed_tests), ("pendingTests", handoff.pending_tests)):
         for name in names:
             text = facts.read(name.partition("::")[0])
+            if name in facts.uncommitted:
+                continue
             if text is not None:
                 found += _check_test(field, name, report=facts.report, text=text)
             elif field == "completedTests" and name not in facts.completed:
@@ -256,7 +257,9 @@ def _check_subject(placed: PlacedHandoff, handoff: Handoff) -> Iterator[str]:
 
 def _check_place(placed: PlacedHandoff, handoff: Handoff, *, facts: ListedFacts) -> Iterator[str]:
     file, checkpoint = handoff.current_test.test_file, handoff.checkpoint
-    if file and placed.has_landed and placed.phase != "plan" and not placed.is_covered and facts.read(file) is None:
+    is_expected = placed.has_landed and placed.phase != "plan" and not placed.is_covered
+    is_known = file in {name.partition("::")[0] for name in facts.uncommitted}
+    if file and is_expected and not is_known and facts.read(file) is None:
         yield f"Its test file {file} is not in the commit."
     own = rf"refs/cdd/checkpoints/{re.escape(handoff.ticket)}/(fork-[^/]+/)?step-.*"
     if checkpoint is not None and not re.fullmatch(own, checkpoint):
@@ -405,11 +408,12 @@ class Auditor:
         yield check_commit(placed, find=lambda name: handoffs.find_commit(self._repository, name))
         if not placed.has_landed:
             return
-        yield check_chain(placed, reruns.chain, began_red=reruns.began_red)
         claim, report = handoffs.find_report(placed, reports=self._reports)
+        reruns = replace(reruns, recorded=report)
+        yield check_chain(reruns)
         if claim is not None:
             yield claim
-        claims = list(reruns.check(report=report))
+        claims = list(reruns.check())
         yield from claims
         has_run = any(claim.name == "run" and claim.holds for claim in claims)
         yield self._check_listed(reruns, has_run=has_run)
@@ -425,16 +429,19 @@ class Auditor:
 
         def read(path: str) -> str | None:
             try:
-                return self._repository.git("show", f"{placed.commit.id}:{prefix}{path}")
+                return self._repository.git("show", f"{reruns.tree}:{prefix}{path}")
             except GitRefused:
                 return None
 
+        why = reruns.explain_uncommitted() if not has_run else ""
         facts = ListedFacts(
             read=read,
             test_list=read(_TEST_LIST) or "",
             completed=frozenset(self._completed.get(placed.ticket, ())),
             is_whole=placed.ticket not in self._lost,
             report=reruns.report if has_run else None,
+            uncommitted=frozenset(reruns.uncommitted if why else ()),
+            why_uncommitted=why,
         )
         return check_listed(placed, facts)
 

@@ -4,9 +4,11 @@
 compare runs with what a handoff claims. ``RerunClaims`` decides which commits to run and compare.
 """
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import dropwhile, islice
 from pathlib import Path
 from typing import Literal
 
@@ -16,7 +18,7 @@ from cdd_agent.errors import format_count, join_first
 from cdd_agent.events import Emit, SuiteStarted
 from cdd_agent.evidence.clean_copy import clean_copy, copy_ignored_files, explain_failure, find_layout, find_not_passing
 from cdd_agent.git.ignored import format_inclusion, select_ignored
-from cdd_agent.git.repository import CommitId, Repository
+from cdd_agent.git.repository import CommitId, Entry, Repository
 from cdd_agent.git.runner import GitError
 from cdd_agent.tdd import verdict
 from cdd_agent.tdd.baseline import add_hidden_tests, leave_out
@@ -93,14 +95,16 @@ class Reruns:
     def _run(self, commit: handoffs.AuditedCommit, *, called: str, with_ignored: bool) -> RerunResult:
         purpose = f"{called}, {commit.id[:_SHORT]} in a clean copy"
         layout = self.layout
-        with clean_copy(self.repository, self.suite, green=commit.id, red=commit.id, has_included=with_ignored) as copy:
+        with clean_copy(
+            self.repository, self.suite, green=commit.tree, red=commit.tree, has_included=with_ignored
+        ) as copy:
             if with_ignored:
                 included = self.repository.read_included()
                 if not copy_ignored_files(self.repository, self.suite, copy=copy.root) and not included:
                     return self.run(commit, called=called)
                 self.has_copied = True
                 purpose += ", with ignored files"
-            entries = self.repository.objects.list_files(commit.id)
+            entries = self.repository.objects.list_files(commit.tree)
             digests = {
                 layout.relativize(path): f"{entry.mode} {entry.id}"
                 for path, entry in entries.items()
@@ -291,11 +295,16 @@ def _explain_missing(result: RerunResult, *, beside: RerunResult | None) -> Clai
     return refute("run", f"The tests do not run to their end, but do on the commit before: {result.problem}.")
 
 
-def _leave_out_files(report: SuiteReport, files: Collection[str]) -> SuiteReport:
-    if not files:
+def _leave_out(report: SuiteReport, names: Collection[str]) -> SuiteReport:
+    """Return the report without the tests and files that are named, or are in what is named."""
+    if not names:
         return report
-    tests = {case.nodeid for case in report.tests if case.nodeid.partition("::")[0] in files}
-    return leave_out(report, {*files, *tests})
+    inside = {
+        case.nodeid
+        for case in report.tests
+        if case.nodeid.partition("::")[0] in names or any(is_inside(case.nodeid, name) for name in names)
+    }
+    return leave_out(report, {*names, *inside})
 
 
 def _match_tests(item: WorkItem, report: SuiteReport) -> tuple[str, ...]:
@@ -357,8 +366,9 @@ class PhaseChange:
     """An open phase between two commits, with the reports of their tests."""
 
     phase: Phase | None
-    old: CommitId
-    new: CommitId
+    old: str
+    """The commit, or a tree with the tests that were committed later; so is the next."""
+    new: str
     before: SuiteReport
     after: SuiteReport
     tests: tuple[str, ...]
@@ -376,6 +386,8 @@ class RerunClaims:
     chain: Chain
     span: Span
     runs: Reruns
+    recorded: SuiteReport | None = None
+    """The report that the gate judged, if it is known."""
 
     def began_red(self) -> bool | None:
         """Return whether the tests of a GREEN failed on the commit before it; None if they cannot be run there."""
@@ -383,6 +395,83 @@ class RerunClaims:
         if before is not None and before.report is None:
             return None
         return began_red(self._item, before.report if before is not None else None)
+
+    @cached_property
+    def uncommitted(self) -> tuple[str, ...]:
+        """The listed tests of a GREEN without a RED that git lacks: ``cdd green`` takes uncommitted tests along."""
+        handoff = self.placed.handoff
+        if self.placed.phase != "green" or "red" in self.chain or handoff is None:
+            return ()
+        return tuple(test for test in handoff.completed_tests if self._is_test(test) and self._is_missing(test))
+
+    def explain_uncommitted(self) -> str:
+        """Return why the recorded results cannot be checked: git lacks the tests. Empty if that proves nothing."""
+        handoff = self.placed.handoff
+        if not self.uncommitted or handoff is None:
+            return ""
+        # A rebase may have dropped the commit of RED, whose tests are missing in the same way.
+        if handoff.commit != self.placed.commit.id:
+            return ""
+        passed = [case.nodeid for case in self.recorded.tests if case.outcome == "passed"] if self.recorded else None
+        if passed is not None and not all(
+            any(each == test or is_inside(each, test) for each in passed) for test in self.uncommitted
+        ):
+            return ""  # the note names tests that the gate never saw pass
+        files = {test.partition("::")[0] for test in self.uncommitted}
+        absent = sorted(file for file in files if self._is_missing(file))
+        named, kind = (absent, "test file") if absent else (self.uncommitted, "test")
+        missing = f"The {kind} {join_first(named, most=_MOST_SHOWN)} is not in the commit"
+        if self._added_tests:
+            return f"{missing}, and with the version of a later commit it does not give the recorded result."
+        return f"{missing}. Commit it, and run cdd audit again."
+
+    def _is_test(self, test: str) -> bool:
+        file, handoff = test.partition("::")[0], self.placed.handoff
+        is_named = handoff is not None and file == handoff.current_test.test_file
+        return is_named or self.runs.layout.conventions.is_test(file)
+
+    def _is_missing(self, test: str) -> bool:
+        """Return whether neither the commit nor the one before has the file of a test, with its name in it."""
+        commits = [commit for commit in (self.placed.commit, self._before) if commit is not None]
+        return not any(self._has_test(commit.id, test) for commit in commits)
+
+    def _has_test(self, commit: str, test: str) -> bool:
+        file, _, name = strip_parameters(test).partition("::")
+        objects = self.runs.repository.objects
+        entry = objects.find_entry(commit, f"{self.runs.project}{file}")
+        if entry is None:
+            return False
+        word = re.escape(name.rpartition("::")[2])
+        return re.search(rf"(?<!\w){word}(?!\w)", objects.require(entry.id).text) is not None
+
+    @cached_property
+    def _added_tests(self) -> Mapping[str, Entry]:
+        """The files of uncommitted tests as the first later commit has them that has all these tests."""
+        objects, found = self.runs.repository.objects, dict[str, Entry]()
+        for file in dict.fromkeys(test.partition("::")[0] for test in self.uncommitted):
+            tests = [test for test in self.uncommitted if test.partition("::")[0] == file]
+            commit = next((each for each in self._later if all(self._has_test(each, test) for test in tests)), None)
+            path = f"{self.runs.project}{file}"
+            entry = objects.find_entry(commit, path) if commit is not None else None
+            if entry is not None:
+                found[path] = entry
+        return found
+
+    @property
+    def _later(self) -> Iterator[CommitId]:
+        """The commits after this one, oldest first."""
+        after = dropwhile(lambda each: each != self.placed.commit.id, self.span.commits)
+        return islice(after, 1, handoffs.MOST_ANCESTORS)
+
+    @property
+    def tree(self) -> str:
+        """The tree of the commit, with the tests that were committed later."""
+        return self._add_tests(self.placed.commit).tree
+
+    def _add_tests(self, commit: handoffs.AuditedCommit) -> handoffs.AuditedCommit:
+        if not self._added_tests:
+            return commit
+        return replace(commit, tree=self.runs.repository.edit_tree(commit.tree, self._added_tests))
 
     @property
     def report(self) -> SuiteReport | None:
@@ -395,10 +484,11 @@ class RerunClaims:
         now, before = self._run()
         if self._before is None or before is None or now.report is None or before.report is None:
             return None
+        has_added = bool(self._added_tests)
         return PhaseChange(
             phase=self.placed.phase,
-            old=self._before.id,
-            new=self.placed.commit.id,
+            old=self._add_tests(self._before).tree if has_added else self._before.id,
+            new=self.tree if has_added else self.placed.commit.id,
             before=before.report,
             after=now.report,
             tests=list_files(self._item.tests, apart_from=self._item.sources),
@@ -406,8 +496,8 @@ class RerunClaims:
             title=self._item.title,
         )
 
-    def check(self, *, report: SuiteReport | None) -> Iterator[Claim]:
-        """Check the claims of a landed phase, if it makes any; ``report`` is the one that the gate judged, if known."""
+    def check(self) -> Iterator[Claim]:
+        """Check the claims of a landed phase, if it makes any."""
         placed = self.placed
         if placed.phase == "plan" or (placed.phase == "red" and placed.placement is Placement.WITHOUT_COMMIT):
             return
@@ -416,12 +506,12 @@ class RerunClaims:
             text = f"It was squashed with {other} into one commit, so the state between them is lost."
             yield leave_open("run", text)
             return
-        claim = self._check_run(recorded=report)
-        unproven = self._find_unproven(recorded=report) if claim.holds is False else None
+        claim = self._check_run()
+        unproven = self._find_unproven() or self._find_uncommitted() if claim.holds is False else None
         if unproven is not None:
             claim = unproven
         elif claim.holds is False or self._may_lack_approved():
-            again = self._check_run(recorded=report, with_ignored=True)
+            again = self._check_run(with_ignored=True)
             if again.holds and self.runs.has_copied:
                 claim = leave_open("run", "It holds only with files that git ignores, which nobody else has.")
             elif lacking := self._run(with_ignored=True)[0].lacking:
@@ -440,7 +530,23 @@ class RerunClaims:
         named = join_first(lacking, most=_MOST_SHOWN)
         return f"Failing tests name what git ignores and the copy lacks: {named}. To add the first: {line}"
 
-    def _find_unproven(self, *, recorded: SuiteReport | None) -> Claim | None:
+    def _find_uncommitted(self) -> Claim | None:
+        """Return the claim for a GREEN whose tests git lacks; None if the other tests refute it, or if it has all."""
+        why = self.explain_uncommitted()
+        if not why:
+            return None
+        recorded = [case.nodeid for case in self.recorded.tests] if self.recorded is not None else []
+        lacking = {*self.uncommitted, *filter(self._is_missing, recorded)}
+        lacking |= {file for file in {test.partition("::")[0] for test in lacking} if self._is_missing(file)}
+        now, _ = self._run()
+        others = _leave_out(now.report, lacking) if now.report is not None else None
+        if others is not None and (others.tests or others.collect_errors):
+            rest = self._check_run(without=lacking)
+            if rest.holds is False:
+                return None
+        return leave_open("run", why)
+
+    def _find_unproven(self) -> Claim | None:
         """Return the claim for tests that cannot be collected here because of the environment; None for others."""
         now, before = self._run()
         red = self.chain.get("red") if self.placed.phase == "green" else None
@@ -455,7 +561,7 @@ class RerunClaims:
         if not files:
             return None
         own = list_files((*self._item.tests, *self._changes), apart_from=())
-        if files.isdisjoint(own) and self._check_run(recorded=recorded, without=files).holds is False:
+        if files.isdisjoint(own) and self._check_run(without=files).holds is False:
             return None  # false already by the tests that can be collected
         name = next(iter(lacking))
         if name in self.runs.missing:
@@ -479,21 +585,18 @@ class RerunClaims:
         paths = [f"{folder}/{name}{end}".lstrip("/") for folder in folders for end in (".py", "/__init__.py")]
         return bool(repository.match_ignored(paths))
 
-    def _check_run(
-        self, *, recorded: SuiteReport | None, with_ignored: bool = False, without: Collection[str] = ()
-    ) -> Claim:
-        """Check the results of the tests, except those in the files ``without``."""
+    def _check_run(self, *, with_ignored: bool = False, without: Collection[str] = ()) -> Claim:
+        """Check the results of the tests, except those of the tests and files ``without``."""
         now, before = self._run(with_ignored=with_ignored)
         if now.report is None:
             return _explain_missing(now, beside=before)
         if before is not None and before.report is None:
             return _explain_missing(before, beside=before)
         now_report, baseline = (
-            None if each is None or each.report is None else _leave_out_files(each.report, without)
-            for each in (now, before)
+            None if each is None or each.report is None else _leave_out(each.report, without) for each in (now, before)
         )
         assert now_report is not None
-        recorded = None if recorded is None else _leave_out_files(recorded, without)
+        recorded = None if self.recorded is None else _leave_out(self.recorded, without)
         rerun = self._describe(report=now_report, baseline=baseline, recorded=recorded)
         if self.placed.phase == "red":
             return check_covered_red(rerun) if self.placed.is_covered else check_red(rerun)
@@ -504,17 +607,17 @@ class RerunClaims:
         # The commit before GREEN is that of RED, so only the commit before RED remains to be run.
         red = replace(self, placed=self.chain["red"])
         _, first = red._run(with_ignored=with_ignored)
-        before_red = _leave_out_files(first.report, without) if first is not None and first.report else None
+        before_red = _leave_out(first.report, without) if first is not None and first.report else None
         return check_green(rerun, red=red._describe(report=baseline, baseline=before_red))
 
     def _run(self, *, with_ignored: bool = False) -> tuple[RerunResult, RerunResult | None]:
         """Return the results on the commit of the phase and on the one before it."""
         placed, before = self.placed, self._before
-        now = self.runs.run(placed.commit, called=placed.description, with_ignored=with_ignored)
+        now = self.runs.run(self._add_tests(placed.commit), called=placed.description, with_ignored=with_ignored)
         if before is None:
             return now, None
         called = placed.description if before.id == placed.commit.id else f"before {placed.description}"
-        return now, self.runs.run(before, called=called, with_ignored=with_ignored)
+        return now, self.runs.run(self._add_tests(before), called=called, with_ignored=with_ignored)
 
     def _describe(
         self, *, report: SuiteReport, baseline: SuiteReport | None, recorded: SuiteReport | None = None

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Check the claims of handoff notes by running the tests again.")
 @click.argument("revisions", metavar="[RANGE]", default="HEAD", required=False)
+@click.option("--strict", is_flag=True, help="End with exit code 1 if a claim is undecided, too.")
 @headless
-def audit(invocation: Invocation, revisions: str) -> None:
+def audit(invocation: Invocation, revisions: str, *, strict: bool) -> None:
     """Check every handoff note in RANGE against the history and against its tests, run again in clean copies.
 
     RANGE is a git range such as main..HEAD; the default is the whole history of HEAD. The project is not changed. Exit
@@ -42,7 +43,8 @@ def audit(invocation: Invocation, revisions: str) -> None:
         audited = invocation.project.auditor().run(revisions)
     if not invocation.as_json:
         show_audit(audited, screen=invocation.screen)
-    if any(each.failed for each in audited):
+    undecided = any(claim.holds is None for each in audited for claim in each.claims)
+    if any(each.failed for each in audited) or (strict and undecided):
         raise click.exceptions.Exit(int(ExitCode.CLOSED))
 
 

@@ -169,4 +169,5 @@ def carry_out(project: Project, work: WorkItem, *turns: object, **policy: object
     """One cycle; how it ended."""
     context = project.context(ScriptedModel(turns))  # type: ignore[arg-type]
     context = replace(context, policy=replace(context.policy, **policy))  # type: ignore[arg-type]
+    context.workplace.carries = context.policy.carries_changes
     return Cycle(work, project.start(work.number), context=context, save=lambda _: None).run().how

@@ -422,6 +422,49 @@ def test_a_green_whose_tests_failed_already_needs_no_red(project: Project) -> No
     assert "its tests failed on the commit before" in str(audited.claims)
 
 
+def land_green_with_an_uncommitted_test(project: Project, **files: str) -> History:
+    """A run like that of ``cdd green``: it takes the test along, and commits only the code."""
+    project.write({TEST_FILE: TEST, **files})
+    work = replace(item(), phases=("green",), tests=(f"{TEST_FILE}::test_discount",), sources=())
+    assert carry_out(project, work, green(), carries_changes=True, evidence_timeout_s=60) == "done"
+    assert project.git("ls-files", TEST_FILE) == ""
+    return History(project=project)
+
+
+@pytest.mark.slow
+def test_a_green_whose_tests_are_not_committed_is_undecided_until_they_are(project: Project) -> None:
+    history = land_green_with_an_uncommitted_test(project)
+    (audited,) = history.audit()
+    told = {claim.name: claim for claim in audited.claims}
+    assert {name for name, claim in told.items() if claim.holds is None} == {"chain", "run", "listed"}
+    assert not audited.failed
+    assert told["run"].text == f"The test file {TEST_FILE} is not in the commit. Commit it, and run cdd audit again."
+    project.git("add", TEST_FILE)
+    project.git("commit", "-qm", "the test")
+    (audited,) = history.audit()
+    assert [(claim.name, claim.text) for claim in audited.claims if not claim.holds] == []
+    assert audited.claims[-1].name == "checks"
+
+
+@pytest.mark.slow
+def test_a_test_that_no_report_has_seen_is_refuted_although_its_file_is_not_committed(project: Project) -> None:
+    history = land_green_with_an_uncommitted_test(project)
+    never = "tests/test_never.py::test_never"
+    history.forge("feat", put(completedTests=[never]))
+    assert {claim for _, _, claim in history.wrong()} == {"chain", "run", "listed"}
+
+
+@pytest.mark.slow
+def test_a_green_that_breaks_committed_tests_is_refuted_although_its_own_are_not_committed(project: Project) -> None:
+    history = land_green_with_an_uncommitted_test(project)
+    note = history.lines("feat")
+    project.write({"prices.py": "def total(prices):\n    return 0\n"})
+    project.git("commit", "-q", "--amend", "--no-edit", "prices.py")
+    note[0]["commit"] = project.git("rev-parse", "HEAD")
+    history.write("feat", *note)
+    assert ("GREEN", "feat", "run") in history.wrong()
+
+
 @pytest.mark.slow
 def test_a_green_whose_red_was_taken_out_of_the_history_is_named(history: History) -> None:
     project = history.project

@@ -28,7 +28,7 @@ def test_the_same_tree_is_run_once_whatever_it_is_called(project: Project) -> No
 
 def test_a_copy_that_cannot_be_made_is_a_problem_of_that_commit(project: Project) -> None:
     (commit,) = read_span(project.repository, "HEAD").commits.values()
-    gone = replace(commit, id=type(commit.id)("0" * 40))
+    gone = replace(commit, id=type(commit.id)("0" * 40), tree="0" * 40)
     evidence = Reruns(repository=project.repository, make_suite=lambda: project.suite, emit=lambda _: None).run(
         gone, called="a run"
     )

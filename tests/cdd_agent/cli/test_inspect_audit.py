@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -11,6 +12,7 @@ import pytest
 
 from cdd_agent.cli.app import run
 from cdd_agent.events import SuiteStarted, decode
+from cdd_agent.work.records import find_records
 from tests.fakes.cases import soak_after
 from tests.fakes.demo import SLUG
 from tests.fakes.program import command, environment
@@ -65,6 +67,18 @@ def test_json_is_one_event_a_line_and_the_same_exit_code(finished: Path, capfd: 
         "failed": 2,
         "unknown": 0,
     }
+
+
+@pytest.mark.slow
+def test_an_undecided_claim_changes_the_exit_code_if_the_audit_is_strict(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.rmtree(find_records(finished).folder / "reports")
+    commit = git(finished, "log", "-1", "--grep=^test:", "--format=%H").strip()
+    assert run(["--project", str(finished), "audit", f"{commit}^!", "--strict"]) == 1
+    told = capsys.readouterr().out
+    assert "report: The report is not on this machine" in " ".join(told.split())
+    assert "1 unknown, the rest true." in told
 
 
 @soak_after(
