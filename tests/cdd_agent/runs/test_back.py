@@ -1,5 +1,7 @@
 """Every move can be undone: an undo restores branch, index, files, permissions and states."""
 
+import json
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -8,6 +10,7 @@ from cdd_agent.errors import UsageError
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.tree_store import Description
 from cdd_agent.runs.back import Back, MovePlan
+from cdd_agent.work.records import find_records
 from cdd_agent.work.state import Status, Usage, end_step, record_usage
 from cdd_agent.work.state_file import load_state
 from tests.cdd_agent.runs.made_runs import Run, copied, history, own_files, work_tree
@@ -93,6 +96,24 @@ def test_a_return_restores_what_was_left_whatever_was_committed_and_decided(run:
     for is_redo, expected in ((False, before), (True, then), (False, before)):
         run.back.go(run.back.plan_return(is_redo=is_redo))
         assert observe(run) == expected
+
+
+def test_undo_and_redo_in_turns_leave_the_log_as_long_as_it_was(run: Run) -> None:
+    run.back.checkpoints.create(Description(kind="manual", name="start"))
+    before = observe(run)
+    run.back.go(run.back.plan_commit("HEAD~2"))
+    run.back.go(run.back.plan_files(run.back.checkpoints.find("start")))
+    log = find_records(run.root).folder / "moves.json"
+    size = len(json.loads(log.read_bytes())["moves"])
+    for moves in (["undo", "redo"], ["undo", "undo", "redo", "undo", "redo", "redo"]):
+        for move in moves:
+            run.back.go(plan(run.back, move, run=run))
+        assert len(json.loads(log.read_bytes())["moves"]) == size
+    kept = [path.name for path in (log.parent / "undone").iterdir()]
+    for move in ("undo", "undo"):
+        run.back.go(plan(run.back, move, run=run))
+    assert observe(run) == before
+    assert len(kept) == 1
 
 
 def test_what_was_spent_since_a_move_stays_spent_after_the_return(run: Run) -> None:
