@@ -14,6 +14,7 @@ import errno
 import hashlib
 import json
 import os
+import shlex
 import shutil
 import stat
 import tempfile
@@ -388,11 +389,13 @@ class Landings:
     ) -> tuple[tuple[IndexChange, ...], dict[str, str]]:
         """Return the changes of the user's index, and the staged changes that conflict with the commit."""
         changes, conflicts = [], {}
-        for path, (old, new) in _list_files(pairs):
+        for path, (old, new) in pairs.items():
             ours, wanted = staged.entries.get(path), new
             if ours == wanted:
                 continue
             if ours != old:
+                if any(entry is not None and entry.mode == SUBMODULE for entry in (ours, old, new)):
+                    continue  # the user staged another commit of a submodule
                 merged, is_clean = self._merge(old, ours, theirs=wanted) if self._merges else (None, False)
                 if not is_clean:
                     conflicts[path] = "you staged other changes to it"
@@ -648,6 +651,8 @@ def find_obstacle(root: Path, path: str, *, deleted: set[str]) -> str | None:
             return f"{parent} is a file"
     place = root / path
     folder = next(parent for parent in place.parents if parent.is_dir())
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return f"cdd may not write in its folder: chmod u+wx {shlex.quote(str(folder))}"
     if os.stat(folder).st_dev != os.stat(root).st_dev:
         return "another file system is mounted there, so it cannot be exchanged in one step"
     if not os.path.lexists(place):

@@ -17,6 +17,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import stat
 import tempfile
 import time
@@ -510,6 +511,12 @@ class TreeStore:
         skipped |= dict.fromkeys(sorted(special - ignored), "it is a socket, a pipe or a device")
         dropped = (dropped | skipped.keys()) - held.keys()
         changed = (found.changed | hidden) - dropped
+        if others := sorted(changed.intersection(survey.special)):
+            raise UsageError(
+                f"{join_first(others, most=_SHOWN)}: a socket, a pipe or a device has taken the place of a file, and "
+                "no checkpoint can hold it. Nothing was changed.",
+                hint=f"move it away: mv {shlex.quote(others[0])} {shlex.quote(others[0])}.aside; then the same again",
+            )
         if is_limited:
             self._require_few(path for path in found.new & changed if path not in tracked())
         tree = self._write_tree(changed, dropped=dropped & found.staged.keys(), index=index)
@@ -786,14 +793,13 @@ class Checkpoints:
         found = {
             change.path: why
             for change in changes
-            if change.kind != "deleted" and (why := find_obstacle(self.repository.root, change.path, deleted=deleted))
+            if (why := find_obstacle(self.repository.root, change.path, deleted=deleted))
         }
         if found:
             shown = "\n".join(f"  {path}: {why}" for path, why in list(found.items())[:_SHOWN])
             raise UsageError(
-                f"Checkpoint {target.number} cannot be restored; in the way is what no checkpoint holds:\n{shown}\n"
-                "Nothing was changed.",
-                hint="move it away, then the same again",
+                f"Checkpoint {target.number} cannot be restored; in the way is:\n{shown}\nNothing was changed.",
+                hint="clear the way, then the same again",
             )
 
 

@@ -1,6 +1,8 @@
 """Every move can be undone: an undo restores branch, index, files, permissions and states."""
 
 import json
+import os
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -184,6 +186,36 @@ def test_a_restore_can_be_undone_after_the_project_was_moved(begun: Run) -> None
     assert len(back.checkpoints.list_all()) == 2
     back.go(back.plan_return())
     assert (moved / "README.md").read_text() == "mine\n"
+
+
+def test_a_pipe_in_the_place_of_a_file_is_named_with_what_moves_it_away(begun: Run) -> None:
+    start = begun.back.checkpoints.create(Description(kind="manual", name="start"))
+    (begun.root / "README.md").unlink()
+    os.mkfifo(begun.root / "README.md")
+    for refused in (begun.back.checkpoints.create, lambda: begun.back.plan_files(start)):
+        with pytest.raises(UsageError, match=r"^README\.md: a socket, a pipe or a device has taken the place") as said:
+            refused()
+        assert said.value.hint == "move it away: mv README.md README.md.aside; then the same again"
+
+
+def test_a_folder_that_nobody_may_write_in_prevents_a_move_before_it_begins(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (run.root / "tests" / "mine.txt").write_text("mine\n")
+    start = run.back.checkpoints.create(Description(kind="manual", name="start"))
+    (run.root / "README.md").write_text("later\n")
+    (run.root / "tests" / "mine.txt").unlink()
+    before, folder, may = observe(run), run.root / "tests", os.access
+
+    def can_access(path: Path, mode: int, *, effective_ids: bool = False) -> bool:
+        return path != folder and may(path, mode, effective_ids=effective_ids)
+
+    monkeypatch.setattr(os, "access", can_access)  # root may write in every folder
+    for planned in (run.back.plan_files(start), run.back.plan_commit(run.commits["red 1"])):
+        with pytest.raises(UsageError, match=f"cdd may not write in its folder: chmod u.wx {folder}"):
+            run.back.go(planned)
+    assert observe(run) == before
+    assert not run.back.is_interrupted()
 
 
 def test_a_restore_changes_no_file_that_was_not_shown(begun: Run) -> None:

@@ -133,12 +133,13 @@ def test_a_submodule_stays_where_it_stands(begun: Run) -> None:
     run.repository.git("commit", ("--quiet", "-m"), "with another repository")
     run.cycle(1)
     other.git("commit", ("--quiet", "--allow-empty", "-m"), "two")
-    run.repository.git("add", "sub")
-    run.repository.git("commit", ("--quiet", "-m"), "it moved")
+    shutil.copytree(run.root / "sub", run.root / "late")
+    run.repository.git("add", "sub", "late")
+    run.repository.git("commit", ("--quiet", "-m"), "it moved, and another one came")
     stands = other.read_head()
     back(run, run.commits["green 1"])
     assert other.read_head() == stands
-    assert run.repository.list_uncommitted() == ("sub",)
+    assert run.repository.git("status", ("--porcelain",)) == " M sub\n?? late/\n"
     undo(run)
     assert other.read_head() == stands
     assert run.repository.list_uncommitted() == ()
