@@ -41,11 +41,12 @@ from cdd_agent.model.conversation import Model, derive_token
 from cdd_agent.model.recording import PrivateData, RecordingModel, ReplayModel
 from cdd_agent.model.stream import AnswerLimits, redact_url
 from cdd_agent.review import Comments
-from cdd_agent.runs.ahead import Ahead, SharedModel
+from cdd_agent.runs.ahead import Ahead
 from cdd_agent.runs.back import Back
 from cdd_agent.runs.failing_tests import FailingTests
 from cdd_agent.runs.feature import Feature
 from cdd_agent.runs.fork import TicketForks
+from cdd_agent.runs.jobs import SharedModel
 from cdd_agent.runs.listed_tests import ListedTests
 from cdd_agent.runs.places import find_run
 from cdd_agent.runs.plan_steps import PlanSteps, require_prerequisites, suggest_project

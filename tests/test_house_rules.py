@@ -273,7 +273,7 @@ STARTED = {
     "cdd_agent/testrun/interpreter.py _run": "a Python outside of the work tree, isolated and in /",
     "cdd_agent/testrun/inside/calls.py CallSession.pytest_sessionfinish": "a copy of the test process, in its sandbox",
     "cdd_agent/testrun/inside/calls.py CallSession._guess_calls": "a copy of the test process, in its sandbox",
-    "cdd_agent/runs/ahead.py Ahead._start": "cdd itself, isolated, with the modules of this process",
+    "cdd_agent/runs/jobs.py Jobs.submit": "cdd itself, isolated, with the modules of this process",
     "pytest_tdd_agent/parent/process.py Child.run": "the pytest that the user has started, with the same arguments",
     "pytest_tdd_agent/fingerprint.py _list_ignored_files": "git in the test process, as project code is; it starts no "
     "program of the configuration",

@@ -1,4 +1,4 @@
-"""Steps that are worked out ahead: each in a fork, by a separate process, while the run is at an earlier step.
+"""Steps that are worked out ahead: each in a fork, as a job of its own, while the run is at an earlier step.
 
 Only the changes of a phase are taken over, with what the checks of its gate found there. The run brings them into its
 own files when it reaches the step, and tests them there, so steps land in the order of the plan. Changes that do not
@@ -8,10 +8,7 @@ fit any more are made again by the model.
 import contextlib
 import os
 import shutil
-import subprocess
-import sys
-import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,68 +21,14 @@ from cdd_agent.git.commits import commit_tree
 from cdd_agent.git.fork import Fork, Forks, make_name
 from cdd_agent.git.repository import CommitId
 from cdd_agent.git.tree_store import Snapshot
-from cdd_agent.model.conversation import Model, Request, Turn
-from cdd_agent.storage import hold
+from cdd_agent.runs.jobs import Job, JobResult, Jobs
 from cdd_agent.tdd.context import Brought, Context, Phase
 from cdd_agent.tickets.ticket import Ticket
-from cdd_agent.untrusted import keys
 from cdd_agent.work.records import find_records
 from cdd_agent.work.state import RunState, Status, StepExecution, StepKey, Usage, replace_step
 from cdd_agent.work.state_file import load_state, save_state
 
 _SHOWN = 5
-_POLL_S = 0.02
-_PATIENCE_S = 10.0
-"""How long a process may take to save its state after a signal to stop."""
-_CHILD = (
-    "import os, sys; sys.path[:] = sys.argv[2].split(os.pathsep);"
-    "from cdd_agent.sandbox.warden.kernel import end_with_parent; end_with_parent(int(sys.argv[1]));"
-    "from cdd_agent.__main__ import main; sys.argv[:3] = ['cdd']; main()"
-)
-
-
-def build_program() -> list[str]:
-    """Return the command that runs cdd with the modules of this process, and ends when this process does."""
-    # The fork contains the model's code, where the current folder and relative entries of PYTHONPATH lead.
-    return [sys.executable, "-I", "-c", _CHILD, str(os.getpid()), os.pathsep.join(map(os.path.abspath, sys.path))]
-
-
-class SharedModel:
-    """A model for several processes, which together make a limited number of requests at the same time.
-
-    While one process runs tests, another one can ask the model, so more steps are under way than requests.
-    """
-
-    def __init__(self, inner: Model, *, folder: Path, most: int) -> None:
-        """The processes lock files in ``folder``; a lock ends with its process."""
-        self.name = inner.name
-        self._inner = inner
-        self._slots = [folder / f"{number}.lock" for number in range(most)]
-
-    def check(self) -> None:
-        """Check the inner model."""
-        self._inner.check()
-
-    def reply(self, request: Request, *, emit: Emit) -> Turn:
-        """Return the model's turn, when it is this process's turn to ask."""
-        with self._wait_for_slot():
-            return self._inner.reply(request, emit=emit)
-
-    @contextlib.contextmanager
-    def _wait_for_slot(self) -> Iterator[None]:
-        self._slots[0].parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.ExitStack() as lock:
-            while True:
-                for slot in self._slots:
-                    slot.touch()
-                    with contextlib.suppress(BlockingIOError):
-                        lock.enter_context(hold(slot))
-                        break
-                else:
-                    time.sleep(_POLL_S)
-                    continue
-                break
-            yield
 
 
 class Ahead:
@@ -101,17 +44,18 @@ class Ahead:
         self._options = options
         self._clock = clock
         self._emit = emit
-        self._running: dict[int, subprocess.Popen[bytes]] = {}
+        self._jobs = Jobs(most=options.jobs, key=options.key)
+        self._begun: dict[int, JobResult | None] = {}
+        """Steps whose job was submitted -> how it ended; None: it has not been seen to end."""
         self._found: StepExecution | None = None
         """The step that was taken, from the state of its fork, while its changes fit."""
 
     def begin(self, steps: Iterable[StepKey], state: RunState, *, base: CommitId) -> None:
         """Start processes for the first of ``steps``, which are ready to run on ``base``, until there are enough."""
         for step in steps:
-            if step.number in self._running:
+            if step.number in self._begun:
                 continue
-            at_work = sum(process.poll() is None for process in self._running.values())
-            if at_work >= self._options.jobs or self._options.jobs == 1:
+            if self._options.jobs == 1 or not self._jobs.has_room:
                 return
             try:
                 self._start(step, state, base=base)
@@ -128,20 +72,10 @@ class Ahead:
             fork = self._make_fork(step, state, base=base)
         elif self._load_step(fork).status in (Status.COMPLETED, Status.FAILED):
             return
-        folder = self._forks.find_project(fork)
-        key = self._options.key
-        log_path = self._log_path(step.number)
-        log_path.parent.mkdir(parents=True, exist_ok=True)
-        with log_path.open("ab") as log:
-            self._running[step.number] = subprocess.Popen(
-                [*build_program(), *self._list_arguments(folder, step.number)],
-                cwd=folder,
-                env=os.environ if key is None else {**os.environ, keys.VARIABLE: key.reveal()},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,  # Ctrl-C at the terminal is for the run, which then ends its processes
-            )
+        folder, number = self._forks.find_project(fork), step.number
+        arguments = tuple(self._list_arguments(folder, number))
+        self._jobs.submit(Job(number=number, folder=folder, arguments=arguments, log=self._log_path(number)))
+        self._begun[number] = None
         self._emit(Notice(text=f"Step {step.number} is worked out meanwhile, in the fork {fork.name}."))
 
     def _list_arguments(self, folder: Path, number: int) -> Iterator[str]:
@@ -181,22 +115,30 @@ class Ahead:
 
     def take(self, number: int) -> Usage:
         """Wait until step ``number`` is worked out, if a process has begun it, and return the usage of that."""
-        process, fork = self._running.get(number), self._find(number)
+        fork = self._find(number)
         self._found = None
         if fork is None:
             return Usage()
-        if process is not None:
-            if process.poll() is None:
-                self._emit(Notice(text=f"Waiting for step {number}, which is being worked out."))
-            process.wait()
-            del self._running[number]  # not before: an interrupted wait must not leave the process behind
+        result = self._wait(number)
         step = self._load_step(fork)
         if step.status == Status.COMPLETED:
             self._found = step
         else:
-            why = f" {step.error}" if step.error else f" See {self._log_path(number)}."
-            self._emit(Notice(text=f"Step {number} could not be worked out ahead, so it runs now.{why}"))
+            died = result.why if result is not None else ""
+            why = step.error or f"{died} See {self._log_path(number)}.".lstrip()
+            self._emit(Notice(text=f"Step {number} could not be worked out ahead, so it runs now. {why}"))
         return step.usage
+
+    def _wait(self, number: int) -> JobResult | None:
+        """Wait for the job of a step, and return its result; None if this process has submitted none."""
+        if number in self._begun and self._begun[number] is None:
+            if number in self._jobs.running:
+                self._emit(Notice(text=f"Waiting for step {number}, which is being worked out."))
+            for result in self._jobs.as_completed():
+                self._begun[result.job.number] = result
+                if result.job.number == number:
+                    break
+        return self._begun.pop(number, None)
 
     def bring(self, number: int, phase: Phase, *, context: Context) -> Brought | None:
         """Bring the changes for a phase of a step into the run's files; return None if there are none that fit."""
@@ -237,16 +179,17 @@ class Ahead:
 
     def discard(self, number: int, *, is_landed: bool) -> None:
         """Remove the fork of a step that ends or begins anew; its work stays under a ref unless it has landed."""
-        if (process := self._running.pop(number, None)) is not None:
-            _end((process,))
+        if number in self._begun:
+            self._jobs.cancel(number)
+            del self._begun[number]
         if (fork := self._find(number)) is not None and self._drop(fork) and is_landed and self._found is not None:
             self._forks.forget(fork)
         self._found = None
 
     def close(self) -> None:
         """End the processes; a later run continues them."""
-        _end(self._running.values())
-        self._running.clear()
+        self._jobs.cancel()
+        self._begun.clear()
 
     def _log_path(self, number: int) -> Path:
         reports = find_records(self._forks.project).folder / "reports" / self._ticket.slug
@@ -276,16 +219,6 @@ class Ahead:
             state = load_state(self._ticket_in(fork).state_path)
         fresh = StepExecution(step_number=fork.step, title="", text_sha256="")
         return fresh if state is None else state.step_executions.get(fork.step, fresh)
-
-
-def _end(processes: Collection["subprocess.Popen[bytes]"]) -> None:
-    for process in processes:
-        process.terminate()
-    for process in processes:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_PATIENCE_S)
-        process.kill()
-        process.wait()
 
 
 def _direction(number: int) -> str:
