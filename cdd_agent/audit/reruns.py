@@ -4,7 +4,6 @@
 compare runs with what a handoff claims. ``RerunClaims`` decides which commits to run and compare.
 """
 
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -21,7 +20,7 @@ from cdd_agent.git.ignored import format_inclusion, select_ignored
 from cdd_agent.git.repository import CommitId, Entry, Repository
 from cdd_agent.git.runner import GitError
 from cdd_agent.tdd import verdict
-from cdd_agent.tdd.baseline import add_hidden_tests, leave_out
+from cdd_agent.tdd.baseline import add_hidden_tests, has_committed_test, leave_out
 from cdd_agent.tdd.context import Phase, WorkItem
 from cdd_agent.tdd.verdict import list_files
 from cdd_agent.testrun.missing_files import CopyPlaces, find_missing_files
@@ -436,13 +435,8 @@ class RerunClaims:
         return not any(self._has_test(commit.id, test) for commit in commits)
 
     def _has_test(self, commit: str, test: str) -> bool:
-        file, _, name = strip_parameters(test).partition("::")
-        objects = self.runs.repository.objects
-        entry = objects.find_entry(commit, f"{self.runs.project}{file}")
-        if entry is None:
-            return False
-        word = re.escape(name.rpartition("::")[2])
-        return re.search(rf"(?<!\w){word}(?!\w)", objects.require(entry.id).text) is not None
+        runs = self.runs
+        return has_committed_test(test, commit, objects=runs.repository.objects, folder=runs.project)
 
     @cached_property
     def _added_tests(self) -> Mapping[str, Entry]:

@@ -5,6 +5,7 @@ as guidance of the step. Its runs work in its own folder and land on its own bra
 """
 
 import contextlib
+import shlex
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -21,8 +22,11 @@ from cdd_agent.git.landing import Landed
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.tree_store import Checkpoints
 from cdd_agent.review import LeftFork, describe_size, diff_commits, resolve_recorded
+from cdd_agent.runs import request as requests
 from cdd_agent.runs.places import find_run, locate_run
+from cdd_agent.runs.request import Wanted
 from cdd_agent.storage import read_ordinary, write_atomic
+from cdd_agent.tdd.baseline import has_committed_test
 from cdd_agent.tdd.phase_agent import FORKED, name_conversation
 from cdd_agent.tdd.step import load_report
 from cdd_agent.tdd.verdict import is_or_contains
@@ -42,6 +46,7 @@ from pytest_tdd_agent.report import OUTCOMES, SuiteReport, count_outcomes, list_
 _MOST_JOURNAL_BYTES = 1_000_000_000
 _MOST_COMMITS = 1000
 _MOST_SHOWN = 5
+_SHORT = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +74,8 @@ class TicketForks:
         """Make a fork before step ``number``, or before the last one that was begun, and switch to it.
 
         Return it with what the user should know about its files. ``checkpoints`` tell which part of the conversations
-        came before the step. Raises ``UsageError``.
+        came before the step. Raises ``UsageError``, also if the step's tests are not committed there: the fork would
+        not have them.
         """
         if not direction.strip():
             raise UsageError("A fork needs a direction.", hint=f'cdd fork {ticket.slug} "what to do differently"')
@@ -82,12 +88,14 @@ class TicketForks:
         repository = self.forks.repository
         step = state.execution(number)
         base = step.base_commit or (self.forks.open(around).read_head() if around else repository.read_head())
+        start = resolve_recorded(repository, str(base))
+        self._require_tests(source, step, start=start)
         fork = Fork(
             name=make_name(direction, self._clock.now()),
             ticket=ticket.slug,
             step=number,
             direction=" ".join(direction.split()),
-            base=resolve_recorded(repository, str(base)),
+            base=start,
             parent=around.branch if around else repository.read_branch() or "",
             tokens=state.usage.tokens,
             cost_usd=state.usage.cost_usd,
@@ -105,6 +113,26 @@ class TicketForks:
             return ticket, self._project
         project = self.forks.enter(around)
         return find_run(project, ticket.slug), project
+
+    def _require_tests(self, source: Ticket, step: StepExecution, *, start: str) -> None:
+        """Raise ``UsageError`` if ``start`` lacks tests that a run of ``cdd green`` was asked for."""
+        request = None if source.has_documents else requests.load(source)
+        repository = self.forks.repository
+        objects, inside = repository.objects, self.forks.project.relative_to(repository.root.resolve())
+        folder = "" if inside == Path() else f"{inside.as_posix()}/"
+        tests = request.tests if request is not None else ()
+        lacking = [test for test in tests if not has_committed_test(test, start, objects=objects, folder=folder)]
+        if not lacking:
+            return
+        files = shlex.join(dict.fromkeys(test.partition("::")[0] for test in lacking))
+        undo = "take the step back: /undo at the prompt; then " if step.commits else ""
+        wanted = Wanted(targets=request.targets if request is not None else ())
+        raise UsageError(
+            f"The fork would begin at {start[:_SHORT]}, which does not have {join_first(lacking, most=_MOST_SHOWN)}.\n"
+            "Nothing was touched.",
+            hint=f"{undo}commit the tests: git add -- {files} && git commit -m tests -- {files}; then repeat the run: "
+            f"{wanted.commands.resume}; and the fork again",
+        )
 
     def _reset(self, state: RunState, fork: Fork) -> RunState:
         """Return the state of the plan before the fork's step."""

@@ -1,5 +1,6 @@
 """The baseline of a phase: files, history and test results from before its first attempt."""
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -7,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 from cdd_agent.errors import EnvironmentMissing, UsageError
 from cdd_agent.events import Change, Emit
-from cdd_agent.git.repository import CommitId
+from cdd_agent.git.repository import CommitId, ObjectReader
 from cdd_agent.git.tree_store import Snapshot
 from cdd_agent.model.conversation import Model, Request, Turn
 from cdd_agent.tdd.context import Context, Phase, SuiteTask, WorkItem
@@ -16,7 +17,7 @@ from cdd_agent.tdd.verdict import is_or_contains
 from cdd_agent.testrun.pytest_run import PytestSuite
 from cdd_agent.work.state import StepExecution
 from pytest_tdd_agent.codec import ReportError, load
-from pytest_tdd_agent.comparison import find_unstable
+from pytest_tdd_agent.comparison import find_unstable, strip_parameters
 from pytest_tdd_agent.report import SuiteReport, Verdict, list_failing
 
 
@@ -193,6 +194,19 @@ def leave_out(report: SuiteReport, nodeids: Collection[str]) -> SuiteReport:
         tests=tuple(case for case in report.tests if case.nodeid not in nodeids),
         collect_errors=tuple(error for error in report.collect_errors if error.nodeid not in nodeids),
     )
+
+
+def has_committed_test(test: str, tree: str, *, objects: ObjectReader, folder: str) -> bool:
+    """Return whether a tree or commit has the file of a test, and the test's name in it.
+
+    ``folder`` is the project's in the work tree, with a slash at the end; empty for the top.
+    """
+    file, _, name = strip_parameters(test).partition("::")
+    entry = objects.find_entry(tree, f"{folder}{file}")
+    if entry is None:
+        return False
+    word = re.escape(name.rpartition("::")[2])
+    return re.search(rf"(?<!\w){word}(?!\w)", objects.require(entry.id).text) is not None
 
 
 def list_added_tests(

@@ -3,14 +3,16 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from cdd_agent.compose import Composition
 from cdd_agent.config.options import Options
 from cdd_agent.config.trust import NotApproved
-from cdd_agent.errors import BudgetSpent
+from cdd_agent.errors import BudgetSpent, UsageError
 from cdd_agent.events import Event, Notice, TurnEnded
 from cdd_agent.model.conversation import Request, Text, UserMessage
+from cdd_agent.runs import request as requests
 from cdd_agent.runs.feature import Feature, make_feature
 from cdd_agent.runs.request import Wanted, resolve_targets
 from cdd_agent.tickets.ticket import create
@@ -180,6 +182,26 @@ def test_a_run_and_an_audit_wait_for_the_approval_of_a_list_of_ignored_files(tmp
     other.environment = users_folder(tmp_path / "nobody")
     with pytest.raises(NotApproved, match="list of ignored files"):
         other.auditor()
+
+
+def test_a_fork_of_a_run_whose_tests_are_not_committed_is_refused_before_anything_is_made(project: Project) -> None:
+    composition = Composition(Options(project=project.folder, ask=approves), emit=lambda _: None)
+    wanted = Wanted(targets=("tests/test_new.py::test_new", "tests/test_prices.py"))
+    project.write({"tests/test_new.py": "def test_new():\n    assert False\n"})
+    run, key = wanted.find_run(project.folder), StepKey(number=1, title="adds", text_sha256="")
+    fields = {"targets": wanted.targets, "title": "new", "kind": "feature", "spec_id": "", "request_id": ""}
+    requests.save(run, msgspec.convert({**fields, "failing": wanted.targets[:1]}, type=requests.GreenRequest))
+    fresh = RunState(ticket_slug=run.slug, started_at="2026-01-31T12:00:00Z", step_executions=pending_steps((key,)))
+    save_state(run.state_path, fresh)
+    with pytest.raises(UsageError, match=r"does not have tests/test_new.py::test_new\.\nNothing was touched") as caught:
+        composition.ticket_forks().start(run, "in another way")
+    assert "git add -- tests/test_new.py && git commit" in caught.value.hint
+    assert f"cdd green {' '.join(wanted.targets)}" in caught.value.hint
+    assert composition.forks.list_all() == ()
+    assert project.git("branch", "--format=%(refname:short)") == "main"
+    project.git("add", "tests/test_new.py")
+    project.git("commit", "-qm", "the test")
+    assert composition.ticket_forks().start(run, "in another way")[0].ticket == run.slug
 
 
 def test_a_run_without_a_ticket_continues_in_the_fork_to_which_the_user_has_switched(project: Project) -> None:
