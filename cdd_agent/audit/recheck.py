@@ -2,7 +2,8 @@
 
 A place or function that cannot be in the change refutes the note. The number of calls depends on the time that a check
 had, and the chosen places on the version of cdd, so another possible value is only reported. Times and numbers of runs
-cannot be checked. Sentences, which notes of version 1 keep, cannot be compared.
+cannot be checked. Sentences, which notes of version 1 keep, cannot be compared, nor can findings of a later version's
+checks.
 """
 
 import ast
@@ -61,7 +62,7 @@ def recheck(noted: Sequence[Finding], change: PhaseChange, *, repository: Reposi
     changes = list_product_changes(repository, layout=layout, red=change.old, green=change.new, tests=change.tests)
     learn_syntax([text for each in changes for text in (each.old, each.new) if text], suite=suite)
     sources = read_product_sources(repository, project=layout.project, tree=change.new)
-    stated = [finding for finding in noted if finding.case != "text"]
+    stated = [finding for finding in noted if finding.case != "text" and finding.is_of_known_check]
     if false := " ".join(islice(find_false_details(stated, changes, product="\n".join(sources)), _MOST_SHOWN)):
         return refute("checks", false)
     found = _run_checks(change, changes, repository=repository, suite=suite)
@@ -71,7 +72,13 @@ def recheck(noted: Sequence[Finding], change: PhaseChange, *, repository: Reposi
         is_doubt = all(reason.code in DOUBTS for reason in found.reasons)
         return leave_open("checks", text) if is_doubt else refute("checks", text)
     sentences = [explain(finding) for finding in noted if finding.case == "text"]
-    return _compare(stated, found.notices, sentences=sentences, compares=suite.sandbox.level in ISOLATING_LEVELS)
+    claim = _compare(stated, found.notices, sentences=sentences, compares=suite.sandbox.level in ISOLATING_LEVELS)
+    unknown = [finding for finding in noted if not finding.is_of_known_check]
+    if unknown and claim.holds is not False:
+        shown = " ".join(map(explain, unknown[:_MOST_SHOWN]))
+        text = f"This version of cdd does not have a check that the note states: {shown} {claim.text}"
+        return leave_open("checks", text)
+    return claim
 
 
 def _run_checks(

@@ -6,7 +6,9 @@ Earlier versions kept sentences. The last functions make records of those, for a
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias, get_args
+
+import msgspec
 
 from pytest_tdd_agent.report import Part, Reason
 
@@ -28,6 +30,8 @@ Check: TypeAlias = Literal[
     "run",
 ]
 """The subject of a finding. ``run``: the run of cdd itself, such as results that were reused."""
+CheckName: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_]{0,39}\Z")]
+"""A ``Check``, or one that a later version of cdd has."""
 Outcome: TypeAlias = Literal["confirmed", "unverified", "review", "noted"]
 """The change holds; the check could not tell; a person should review something; a fact that decides nothing."""
 _RAN_OUT = re.compile(
@@ -40,7 +44,7 @@ _RAN_OUT = re.compile(
 class Finding:
     """What one check found about a change that it does not refuse. A refusal is a ``Reason``."""
 
-    check: Check
+    check: CheckName
     outcome: Outcome
     case: str
     """The template that says it."""
@@ -54,6 +58,11 @@ class Finding:
     seconds: float | None = None
     parts: Mapping[str, Part] = field(default_factory=dict, hash=False)
     """What else its template names -> value."""
+
+    @property
+    def is_of_known_check(self) -> bool:
+        """Whether this version of cdd has the check."""
+        return self.check in get_args(Check)
 
     @property
     def is_unverified(self) -> bool:

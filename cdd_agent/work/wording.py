@@ -341,12 +341,14 @@ def explain(record: Finding | Reason | Clause | str) -> str:
     """Return a record in English; words of others stay as they are."""
     if isinstance(record, str):
         return record
+    unknown_check = ""
     if isinstance(record, Finding):
+        unknown_check = "" if record.is_of_known_check else f"{record.check}: "
         known = {name: getattr(record, name) for name in ("places", "functions", "calls", "runs", "seconds")}
         figures: dict[str, Part] = {name: value for name, value in known.items() if value not in (None, ())}
         record = Clause(record.case, {**figures, **record.parts})
     clause = wording.as_clause(record) if isinstance(record, Reason) else record
-    return wording.fill(clause, {**wording.TEMPLATES, **TEMPLATES})
+    return unknown_check + wording.fill(clause, {**wording.TEMPLATES, **TEMPLATES})
 
 
 def format_reason(reason: Reason) -> str:

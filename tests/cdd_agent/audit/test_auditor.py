@@ -185,6 +185,10 @@ def test_what_the_note_of_refactor_states_is_compared_again(history: History) ->
     assert checks.holds is None
     shown = "Compared with the code before: 5 calls of discount have the same results."
     assert checks.text.startswith(f"It states: {shown} Now: Not compared")
+    history.forge("refactor", gate(evidence=[{**stated, "check": "of_tomorrow", "functions": ["later"]}]))
+    (checks,) = (each for handoff in history.audit() for each in handoff.claims if each.name == "checks")
+    assert checks.holds is None
+    assert "a check that the note states: of_tomorrow: Compared with the code before" in checks.text
 
 
 def test_of_a_note_of_version_1_everything_but_its_sentences_is_checked(history: History) -> None:

@@ -219,6 +219,16 @@ def test_version_1_is_read_as_strictly(gate: object) -> None:
     assert decode_line('{"v":1,' + changed(v=1)[1:]) is None, "the key v occurs twice"
 
 
+@pytest.mark.parametrize(("check", "is_read"), [("of_tomorrow", True), ("Of tomorrow", False), ("x" * 41, False)])
+def test_a_finding_of_a_check_that_a_later_version_has_is_read(check: str, *, is_read: bool) -> None:
+    finding = {"check": check, "outcome": "noted", "case": "new", "parts": {"a": 1}}
+    gate = {"phase": "red", "open": True, "reasons": [], "report_sha256": None, "evidence": [finding]}
+    read = decode_line(changed(gate=gate))
+    assert (read is not None) == is_read
+    if read is not None and read.gate is not None:
+        assert [*map(explain, read.gate.evidence)] == ["of_tomorrow: new (a: 1)"]
+
+
 def test_a_line_of_a_later_version_is_told_from_a_damaged_one() -> None:
     assert is_newer(changed(v=3, seq="2b"))
     assert not is_newer(LINE)

@@ -58,6 +58,7 @@ def test_both_packages_name_their_cases_differently() -> None:
             "To review in the change: traces the process; x.",
         ),
         (Finding(check="run", outcome="noted", case="of_tomorrow", parts={"a": 1}), "of_tomorrow (a: 1)"),
+        (Finding(check="later", outcome="noted", case="text", parts={"text": "Fine."}), "later: Fine."),
     ],
 )
 def test_a_finding_is_explained_by_its_fields_and_parts(finding: Finding, words: str) -> None:
