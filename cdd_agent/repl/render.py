@@ -479,16 +479,29 @@ def show_steps(state: RunState, *, screen: Screen, used: Usage | None = None, be
         for finding in _list_unverified(step):
             screen.line(f"Step {number}: {explain(finding)}", style="yellow")
     done, total = len(state.numbers(Status.COMPLETED)), len(state.step_executions)
-    if total and (state.model is not None or done):
+    if (total or state.beyond) and (state.model is not None or done):
         used = used or state.usage
         parts = (
-            f"{state.status.replace('_', ' ')}: {done} of {format_count(total, 'step')}, {done * 100 // total} %",
+            f"{state.status.replace('_', ' ')}: {_describe_progress(state)}",
             f"model {state.model}" if state.model else "",
             f"sandbox {state.sandbox}" if state.sandbox else "",
             f"{used.tokens - used.output_tokens:,} tokens read, {used.output_tokens:,} written" if used.tokens else "",
             format_cost(used),
         )
         screen.line("; ".join(part for part in parts if part), style="dim")
+
+
+def _describe_progress(state: RunState) -> str:
+    done, total = len(state.numbers(Status.COMPLETED)), len(state.step_executions)
+    gone = {step.step_number for each in state.beyond for step in each.steps} - state.step_executions.keys()
+    noun = "step" if len(gone) == 1 else "steps"
+    undone = f"; undone: {noun} {', '.join(map(str, sorted(gone)))}" if gone else ""
+    if not total:
+        return f"no step has begun{undone}"
+    # A run of listed tests has a step for each test that it has chosen, so all can be done before its end.
+    if done == total and state.status != Status.COMPLETED:
+        return f"{format_count(done, 'step')} done, the next is open{undone}"
+    return f"{done} of {format_count(total, 'step')}, {done * 100 // total} %{undone}"
 
 
 def _align_steps(rows: Sequence[Sequence[Text]], *, width: int) -> Iterator[Text]:

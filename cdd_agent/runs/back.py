@@ -191,11 +191,16 @@ class Back:
         self.finish()
         last = self._find_next(is_redo=is_redo)
         if last is None:
-            what = "brought back" if is_redo else "undone, restored or rolled back"
+            happened = "No move was undone here, so there is nothing to redo."
+            if not is_redo:
+                happened = (
+                    "No step was undone here, and no restore, rewind or rollback was made, so there is nothing to undo "
+                    "or bring back."
+                )
             earlier = sorted(self.repository.list_refs(f"{ABANDONED}/"))
             old = next((ref for ref in reversed(earlier) if "/rollback-" in ref), None)
             raise UsageError(
-                f"Nothing was {what} here, so there is nothing to {'redo' if is_redo else 'bring back'}.",
+                happened,
                 hint="list the checkpoints: cdd checkpoint list; /undo takes the last step back"
                 + (f"; what an earlier version of cdd rolled back: git log {old}^" if old else ""),
             )

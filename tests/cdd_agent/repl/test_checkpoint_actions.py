@@ -89,7 +89,7 @@ def test_nothing_changes_without_a_yes_or_without_anybody(project: Path, monkeyp
         "/checkpoint restore": "/checkpoint restore lacks words",
         "/checkpoint restore 9": "has no checkpoint '9'",
         "/checkpoint 7": "'7' cannot be the name",
-        "/checkpoint undo": "Nothing was undone, restored or rolled back here",
+        "/checkpoint undo": "No step was undone here, and no restore",
         "/checkpoint list": "before cleanup  1 file changed since: new.txt",
         "/checkpoint diff 1": "A new.txt  +1 -0",
         "/checkpoint prune": "Deleted 0 checkpoints.",

@@ -1,5 +1,6 @@
 """Where tickets and steps stand."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from cdd_agent.work.journal import journal_path
 from cdd_agent.work.outcome import Closed, Open, Outcome
 from cdd_agent.work.state import (
     AttemptRecord,
+    Beyond,
     Phase,
     RunState,
     Status,
@@ -35,6 +37,17 @@ def told(project: Path, slug: str, *, width: int = 100) -> str:
     with captured(width) as (screen, shown):
         show_ticket(find(project, slug), screen=screen, journal=journal_path(project, slug))
     return shown.getvalue()
+
+
+def test_a_run_whose_last_step_was_undone_is_not_shown_as_whole() -> None:
+    first, second = (replace(NEW.execution(number), status=Status.COMPLETED) for number in (1, 2))
+    left = Beyond(steps=(second,), status=Status.COMPLETED, current_step=None, completed_at=None)
+    state = replace(NEW, model="m", step_executions={1: first}, beyond=(left,))
+    with captured(100) as (screen, shown):
+        show_steps(state, screen=screen)
+        show_steps(replace(state, step_executions={}), screen=screen)
+    assert "in progress: 1 step done, the next is open; undone: step 2; model m" in shown.getvalue()
+    assert "in progress: no step has begun; undone: step 2; model m" in shown.getvalue()
 
 
 def test_a_finished_ticket_shows_its_gates_and_commits(finished: Path) -> None:

@@ -297,7 +297,7 @@ def test_undo_minds_what_was_changed_since(run: Run) -> None:
 
 
 def test_where_nothing_was_rolled_back_nothing_is_undone(run: Run) -> None:
-    with pytest.raises(UsageError, match="Nothing was undone, restored or rolled back here"):
+    with pytest.raises(UsageError, match="No step was undone here, and no restore"):
         undo(run)
 
 
