@@ -355,11 +355,8 @@ class Back:
             self._mark_latest(CommitId(move.target))
         if move.evidence:
             self._restore_evidence(runs, move.evidence)
-        done = msgspec.structs.replace(move, is_done=True)
-        if move.turn == "redo":
-            self._join_turns(done)
-        else:
-            self._replace_last(done)
+        self._replace_last(msgspec.structs.replace(move, is_done=True))
+        self._drop_turns()
 
     def _describe(self, plan: MovePlan, *, session: str, talks: dict[str, int]) -> Description:
         turn, restore = plan.move.turn, plan.restore
@@ -376,7 +373,7 @@ class Back:
 
     def _find_next(self, *, is_redo: bool) -> Move | None:
         """Return the move to undo or redo next, after those that lack the checkpoint of their files are dropped."""
-        while stack := self._list_open(self._read())[1 if is_redo else 0]:
+        while stack := self._list_open()[1 if is_redo else 0]:
             *_, last = lines = stack[-1]
             if not last.files or self._find_point(last) is not None:
                 return last
@@ -388,25 +385,24 @@ class Back:
             self._emit(Notice(text=text))
         return None
 
-    def _join_turns(self, redo: Move) -> None:
-        """Put ``redo``, the last move, in the place of the move that it made again, and drop the undo between them.
+    def _drop_turns(self) -> None:
+        """Keep only the last turn of each move if none is undone: otherwise they would push older moves out."""
+        done, undone = self._list_open()
+        kept = {lines[-1].point for lines in done}
+        if undone or len(kept) == len(moves := self._read()):
+            return
+        self._write(msgspec.structs.replace(lines[-1], turn="") for lines in done)
+        for each in moves:
+            if each.point not in kept:
+                self._forget_evidence(each)
 
-        Otherwise undo and redo in turns would push older moves out of the log.
-        """
-        *moves, _ = self._read()
-        joined = self._list_open(moves)[1][-1]
-        again = msgspec.structs.replace(redo, turn="")
-        self._write(again if each == joined[0] else each for each in moves if each not in joined[1:])
-        for each in joined:
-            self._forget_evidence(each)
-
-    def _list_open(self, moves: Iterable[Move]) -> tuple[list[tuple[Move, ...]], list[tuple[Move, ...]]]:
+    def _list_open(self) -> tuple[list[tuple[Move, ...]], list[tuple[Move, ...]]]:
         """Return the moves that can be undone, and those that can be redone, the next one last.
 
         Each comes with its earlier turns, oldest first.
         """
         done, undone = list[tuple[Move, ...]](), list[tuple[Move, ...]]()
-        for move in moves:
+        for move in self._read():
             match move.turn:
                 case "":
                     done, undone = [*done, (move,)], []

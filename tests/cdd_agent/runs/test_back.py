@@ -110,12 +110,13 @@ def test_undo_and_redo_in_turns_leave_the_log_as_long_as_it_was(run: Run) -> Non
     for moves in (["undo", "redo"], ["undo", "undo", "redo", "undo", "redo", "redo"]):
         for move in moves:
             run.back.go(plan(run.back, move, run=run))
+            assert run.back.is_undone() == (move == "undo")
         assert len(json.loads(log.read_bytes())["moves"]) == size
     kept = [path.name for path in (log.parent / "undone").iterdir()]
     for move in ("undo", "undo"):
         run.back.go(plan(run.back, move, run=run))
     assert observe(run) == before
-    assert len(kept) == 1
+    assert len(kept) == 1  # a restore keeps no records of runs
 
 
 def test_what_was_spent_since_a_move_stays_spent_after_the_return(run: Run) -> None:
