@@ -191,12 +191,9 @@ class Back:
         self.finish()
         last = self._find_next(is_redo=is_redo)
         if last is None:
-            happened = "No move was undone here, so there is nothing to redo."
-            if not is_redo:
-                happened = (
-                    "No step was undone here, and no restore, rewind or rollback was made, so there is nothing to undo "
-                    "or bring back."
-                )
+            happened = "There is nothing to undo or bring back here: no undone step, restore, rewind or rollback."
+            if is_redo:
+                happened = "There is nothing to redo here: no move was undone last."
             earlier = sorted(self.repository.list_refs(f"{ABANDONED}/"))
             old = next((ref for ref in reversed(earlier) if "/rollback-" in ref), None)
             raise UsageError(

@@ -297,7 +297,7 @@ def test_undo_minds_what_was_changed_since(run: Run) -> None:
 
 
 def test_where_nothing_was_rolled_back_nothing_is_undone(run: Run) -> None:
-    with pytest.raises(UsageError, match="No step was undone here, and no restore"):
+    with pytest.raises(UsageError, match="nothing to undo or bring back here"):
         undo(run)
 
 
@@ -342,7 +342,7 @@ def test_a_move_that_only_refs_name_is_neither_finished_nor_undone(run: Run) -> 
     for ref in (f"undone/{run.commits['plan 1'][:12]}", f"abandoned/{SLUG}/rollback-1", f"checkpoints/{SLUG}/9"):
         run.repository.git("update-ref", f"refs/cdd/{ref}", run.commits["plan 1"])
     run.back.finish()
-    with pytest.raises(UsageError, match="Nothing was undone") as caught:
+    with pytest.raises(UsageError, match="nothing to undo or bring back here") as caught:
         undo(run)
     assert f"git log refs/cdd/abandoned/{SLUG}/rollback-1^" in caught.value.hint
     assert run.repository.read_head() == head

@@ -74,7 +74,7 @@ def test_the_last_step_goes_and_comes_back(finished: Path, back: Back) -> None:
     assert kept == Repository.find(finished).read_head() == effects_of(plan).source
     assert describe_files(finished, leave_out=(".git", ".cdd", "tickets")) == before
     assert state(finished) == was
-    with pytest.raises(UsageError, match="Nothing was undone"):
+    with pytest.raises(UsageError, match="nothing to undo or bring back here"):
         back.plan_return()
 
 
