@@ -66,7 +66,7 @@ def cut_subject(text: str, *, end: str = "") -> str:
 
 
 def wrap(text: str) -> str:
-    """Return ``text`` with lines of at most ``MAX_SUBJECT`` characters; a line that goes on is indented like its item.
+    """Return ``text`` with lines of at most ``MAX_SUBJECT`` characters; further lines are indented like their item.
 
     A word that is too long, such as a path or the name of a test, is broken too: hooks refuse longer lines.
     """

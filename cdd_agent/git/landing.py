@@ -1,11 +1,12 @@
 """Landing: moves the user's branch, index and files, and changes nothing else there.
 
-``Landings.land`` brings a run's commit in. A file is replaced only if it is what it was when the run began. What the
-user changed meanwhile is merged, or the landing waits for a decision. ``Landings.go`` leads to a point of the past.
+``Landings.land`` brings a run's commit in. A file is replaced only if it is still as it was when the run began. If the
+user changed it meanwhile, the changes are merged, or the landing waits for a decision. ``Landings.go`` returns to a
+point of the past.
 
-The branch moves first; a journal then names what is left to do, so that a landing that was killed is either not begun
-or finished by ``Landings.finish``. Each file is exchanged in one step with a prepared one, and checked afterwards: if
-the user saved in that moment, it is put back.
+The branch moves first; a journal then lists the remaining changes, so that a landing that was killed is either not
+begun or finished by ``Landings.finish``. Each file is exchanged in one step with a prepared one, and checked
+afterwards: if the user saved it in that moment, the user's file is restored.
 """
 
 import contextlib
@@ -124,7 +125,7 @@ class Restoration:
 
 
 class Landed(msgspec.Struct, frozen=True, kw_only=True):
-    """What a landing changed for the user."""
+    """The changes of a landing to the user's branch and files."""
 
     commit: CommitId
     updated: tuple[str, ...]
@@ -136,7 +137,7 @@ class Landed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LandingConflict(UsageError):
-    """Files of the user stand in the way; nothing was changed."""
+    """Files of the user prevent the landing; nothing was changed."""
 
     exit_code = ExitCode.CLOSED
 
@@ -449,7 +450,7 @@ class Landings:
             staged.entries[path] = Entry(mode, blob) if level == "0" else Entry(mode, "unmerged")
             if tag == "H":
                 staged.unchanged[path] = staged.entries[path]
-            else:  # modified or deleted, listed once more; or marked, so that git does not compare it
+            else:  # git lists modified and deleted files a second time; it does not compare marked ones
                 staged.unchanged.pop(path, None)
             if tag in "sS" and not os.path.lexists(self._repository.root / path):
                 staged.skipped.add(path)
@@ -459,7 +460,7 @@ class Landings:
     def _observe(
         self, paths: Iterable[str], *, base: str, deleted: set[str], known: Mapping[str, Entry]
     ) -> tuple[dict[str, Entry], dict[str, str]]:
-        """Return the user's files as git would store them, and what stands in the way of other ``paths``.
+        """Return the user's files as git would store them, and why other ``paths`` cannot be replaced.
 
         Files in ``known`` have this content; git reads the others.
         """
@@ -497,7 +498,7 @@ class Landings:
     # How to do it.
 
     def _stage(self, files: Iterable[FileChange], *, exact: ExactFiles | None = None) -> None:
-        """Write the new files into the staging folder, as a checkout would; those that ``exact`` names, from there."""
+        """Write the new files into the staging folder, as a checkout would; ``exact`` provides those that it names."""
         modes = exact.modes if exact is not None else {}
         if taken := [change.path for change in files if change.new is not None and change.path in modes]:
             assert exact is not None
@@ -558,7 +559,7 @@ class Landings:
         return change, "kept"
 
     def _exchange(self, change: FileChange) -> bool:
-        """Put the new file in the place of the old one; return False if the user saved another meanwhile."""
+        """Replace the old file by the new one; return False if the user saved the file meanwhile."""
         place, staged = self._repository.root / change.path, self._staged / change.path
         if change.new is None:
             return self._remove(change, place)
@@ -577,7 +578,7 @@ class Landings:
                 return True
             _swap(staged, place)
             if digest_file(staged) != new:
-                _swap(staged, place)  # the user saved once more, between the two
+                _swap(staged, place)  # the user saved the file again between the two exchanges
         except FileNotFoundError:  # the user deleted it in this moment
             pass
         return False

@@ -74,7 +74,7 @@ def _parse_trailers(message: str) -> Iterator[dict[str, str]]:
 
 
 def _reconstruct_handoff(commit: str, message: str, *, trailers: Mapping[str, str]) -> Handoff:
-    """Return the handoff that ``trailers`` describe; raises an error if one is missing or has an impossible value."""
+    """Return the handoff that ``trailers`` describe; raises an error for a missing or impossible trailer."""
     phase = phase_name(PHASE_OF[trailers["Phase"]])
     cycle = msgspec.convert(next(trailers[key] for key in NUMBER_KEYS if key in trailers), type=int, strict=False)
     if cycle < 1:

@@ -317,7 +317,7 @@ class ComparedFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyLimits:
-    """How much a run tree gets that commits do not contain: of ignored files, and once more of files in Git LFS."""
+    """Limits for the files of a run tree that commits do not contain: for ignored files, and separately for Git LFS."""
 
     size_bytes: int = 200_000_000
     files: int = 10_000
@@ -503,7 +503,7 @@ class Repository:
         return tuple(field[3:] for field in status.split("\0") if field)
 
     def brings(self, program: Path) -> bool:
-        """Return whether git tracks a program, something in its environment, or a link on the way to it.
+        """Return whether git tracks a program, something in its environment, or a link in the path to it.
 
         The environment is the folder above the program's own, as in ``.venv/bin/python``. What another repository
         inside this one tracks is not known, so everything in such a repository counts as tracked.

@@ -1,8 +1,8 @@
 """Run trees: linked work trees in which runs work, so that the user's own files stay untouched.
 
 A run tree has its own HEAD and index and shares the repository's objects and refs. It is kept between runs, because
-resetting it is much quicker than a new checkout. What is in it belongs to cdd: a reset deletes everything that the
-base commit does not contain. The module ``ignored`` provides files that git ignores.
+resetting it is much quicker than a new checkout. Its files belong to cdd: a reset deletes everything that the base
+commit does not contain. The module ``ignored`` provides files that git ignores.
 """
 
 import contextlib
@@ -98,7 +98,7 @@ class RunTree:
         return missing
 
     def _require_own_work_tree(self) -> None:
-        """Make git find this tree by itself, as it must for a commit; raises ``EnvironmentMissing`` if it does not."""
+        """Make git find this tree by itself, which a commit needs; raises ``EnvironmentMissing`` if it does not."""
         repository, root = self.repository, self.repository.root
         if repository.runner.is_found():
             return

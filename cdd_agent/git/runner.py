@@ -403,7 +403,7 @@ class Runner:
         return run_once(replace(call, variables=variables), folder=self.folder, settings=settings)
 
     def is_found(self) -> bool:
-        """Return whether git finds this repository by itself from the folder, as it does for hooks."""
+        """Return whether git finds this repository by itself from the folder, like git in a hook."""
         if self.location.is_at_root(self.configuration()):
             return True
         try:

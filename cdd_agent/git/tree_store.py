@@ -8,7 +8,7 @@ A *checkpoint* is a point to which the user can return. It has the exact form: b
 they are on disk. It is a tree with the files (``work``), the user's index (``index``) and a description
 (``meta.json``). Its ref names no commit, so ``git log --all`` does not show it.
 
-Both use an index of their own and never touch the user's index, HEAD, stash or reflog. Both leave out ignored files,
+Both use a separate index and never touch the user's index, HEAD, stash or reflog. Both leave out ignored files,
 repositories inside the work tree, submodules included, and cdd's own files in ``.cdd``; a restore neither deletes nor
 changes them.
 """
@@ -660,7 +660,7 @@ class Checkpoints:
         root, target = self.repository.root, plan.target
         with self._shadow.locked():
             due = self._list_due(target, self._store.capture(rules=target.files))
-            # Before the files are saved: what the user saves after that must not be taken for what was saved.
+            # Before the files are saved: a later change of the user must not be mistaken for the saved content.
             digests = {change.path: digest_file(root / change.path) for change in due}
             now = self._store.capture(rules=target.files)
             changes = [change for change in self._list_due(target, now) if change.path in digests]

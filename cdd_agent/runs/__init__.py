@@ -1,1 +1,1 @@
-"""Runs, what they take their work from, and what they leave: state, history, forks, moves to points of the past."""
+"""Runs, the sources of their work, and their records: state, history, forks, moves to points of the past."""

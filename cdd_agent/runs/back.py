@@ -199,7 +199,7 @@ class Back:
             raise UsageError(
                 happened,
                 hint="list the checkpoints: cdd checkpoint list; /undo takes the last step back"
-                + (f"; what an earlier version of cdd rolled back: git log {old}^" if old else ""),
+                + (f"; commits that an earlier version of cdd rolled back: git log {old}^" if old else ""),
             )
         turn: Turn = "redo" if is_redo else "undo"
         move = msgspec.structs.replace(last, turn=turn, before="", is_begun=False, is_done=False)

@@ -225,7 +225,7 @@ def fold(saved: RunState, history: History) -> RunState:
 
 
 def continue_at(step: StepExecution, commit: CommitId, *, slug: str) -> StepExecution:
-    """Return a step in progress that goes on from ``commit``, which others may have made: it begins anew there.
+    """Return a step in progress that begins anew at ``commit``, which others may have made.
 
     Changes that are uncommitted now are then the user's, and no report about other files counts.
     """

@@ -190,9 +190,9 @@ def describe_refusal(recovery: StepRecovery) -> RefusedTry | None:
 
 
 def save_interruption(recovery: StepRecovery, *, words: str = "") -> InterruptedWork | None:
-    """Save the files of the attempt that is under way, and return its work; without one, what the step has saved.
+    """Save the files of the attempt that is under way, and return its work.
 
-    None: the attempt has changed nothing.
+    If no attempt is under way, return the work that the step has saved. None: the attempt has changed nothing.
     """
     step, context, before = recovery.step, recovery.context, recovery.find_attempt()
     # The tree may be gone; an earlier version may have made the attempt in the user's own files.

@@ -239,7 +239,7 @@ class ResumeCommands:
 
     resume: str
     restart: str
-    """Undoes the unfinished work first; ``{step}`` stands for the number of the step."""
+    """Undoes the unfinished work first; ``{step}`` is replaced by the number of the step."""
     unit: str
     """The word for a work item: ``step``, ``cycle``, or ``run`` if there is only one."""
 
@@ -260,7 +260,7 @@ class BringAhead(Protocol):
     """See ``Context.bring_ahead``."""
 
     def __call__(self, number: int, phase: Phase, *, context: "Context") -> Brought | None:
-        """Return what was brought in; None if there are no changes that fit."""
+        """Bring in the changes of the phase and return them; None if no changes fit."""
 
 
 @dataclass(kw_only=True)

@@ -177,7 +177,7 @@ TABLE: tuple[Instruction, ...] = (
     Instruction(text="comments", when=(_C.ITERATED,)),
     Instruction(text="task"),
 )
-"""What an attempt is told, in this order."""
+"""The instructions of an attempt, in this order."""
 
 
 @cache
@@ -278,7 +278,7 @@ def format_step(brief: Brief, *, facts: str = "", outline: str = "", files: str 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occasion:
-    """What an attempt begins with, besides the step itself."""
+    """The situation of an attempt at its start, besides the step itself."""
 
     circumstances: frozenset[Circumstance] = frozenset()
     """Those of the step's text, of its conversation and of an interruption; the rest is in the other fields."""

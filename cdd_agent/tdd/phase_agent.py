@@ -42,7 +42,7 @@ from cdd_agent.untrusted.keys import mask
 from pytest_tdd_agent.report import list_failing
 
 FindNudge: TypeAlias = Callable[[AgentRun], str]
-"""Returns what an agent is told once that has done no work; empty if it has."""
+"""Returns the request, made once, to an agent that has done no work; empty if it has done some."""
 
 _QUICK_S = 2.0
 """Duration of a run of all tests; a process takes about as long to start."""
@@ -187,7 +187,7 @@ class PhaseAgent:
         return replace(more, turns=run.turns + more.turns, calls=run.calls + more.calls, usage=run.usage + more.usage)
 
     def _find_nudge(self, run: AgentRun, *, brief: Brief, offered: Collection[str]) -> str:
-        """Return what an agent is told that has answered in words without any work; empty if its answer is enough."""
+        """Return the request to an agent that answered in words without any work; empty if its answer is enough."""
         if run.end != "answered":
             return ""
         if brief.judge is not None:

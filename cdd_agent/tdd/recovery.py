@@ -1,6 +1,6 @@
-"""What a step does when it is interrupted or fails: it restores files, and takes back what it has landed.
+"""Restore files and take back landed commits after a step was interrupted or failed.
 
-Before anything of the user's is undone, it is saved under ``refs/cdd``.
+The user's files are saved under ``refs/cdd`` before they change.
 """
 
 from pathlib import Path

@@ -188,7 +188,7 @@ def _format_run(run: SuiteRun) -> str:
 
 
 def _with_lock_hint(tool: Tool, locks: PhaseLocks) -> Tool:
-    """Return Bash, which says why a test could not write beside the tests: that is no fault of the code."""
+    """Return Bash, which says why a test could not write beside the tests: the locks prevent it, not the code."""
 
     def run(fields: Mapping[str, JSON]) -> ToolOutput:
         output = tool.run(fields)

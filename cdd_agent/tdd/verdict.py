@@ -68,9 +68,9 @@ def classify_red(
 
 
 def find_doubtful_failures(judged: Verdict, report: SuiteReport) -> tuple[str, ...]:
-    """Return the refused tests whose exception may tell what the product did: one of a helper, or the end of a program.
+    """Return the refused tests whose exception may show the product's behavior: a helper's, or the end of a program.
 
-    A helper that runs the product raises an exception of its own. Whether the product ran is for an experiment to find.
+    A helper that runs the product raises its own exception. An experiment finds out whether the product ran.
     """
     wrong = {reason.nodeid for reason in judged.reasons if reason.code == "wrong_reason"}
     doubtful = []
@@ -249,7 +249,7 @@ def judge_no_change(item: WorkItem, phase: Phase, *, judged: Verdict | None) -> 
 
 
 def find_existing_tests(item: WorkItem, report: SuiteReport) -> tuple[str, ...]:
-    """Return the tests that the item names if all exist and pass; none if one may lack cases, or names a whole file."""
+    """Return the item's tests if all exist and pass; none if a test may lack cases, or a target is a whole file."""
     found: list[str] = []
     for test in item.tests:
         own = [case for case in report.tests if is_or_contains(test, case.nodeid)]
@@ -349,7 +349,7 @@ def _add_changed_tests(
 ) -> tuple[str, ...]:
     """Return the item's targets and, for a class, file or folder, the changed tests in it that passed and fail now.
 
-    They replace it if there is no new test in it.
+    They replace a target that has no new test.
     """
     passed = {case.nodeid for case in baseline.tests if case.outcome == "passed"}
     known = {strip_parameters(case.nodeid) for case in baseline.tests}

@@ -1,8 +1,8 @@
-"""Where a run works, and how its commits reach the user's branch and files.
+"""The place of a run's work, and the landing of its commits in the user's branch and files.
 
-A run works in a run tree of its own. The commit on which it works there is the *tip*: the user's HEAD, or a commit on
-top of it that holds uncommitted changes which the run took along. What an open gate lets through is committed on the
-tip, applied to the user's HEAD, and landed in the user's files.
+A run works in its own run tree. The commit on which it works there is the *tip*: the user's HEAD, or a commit on
+top of it that holds uncommitted changes which the run took along. The files that an open gate accepts are committed on
+the tip, applied to the user's HEAD, and landed in the user's files.
 """
 
 import contextlib

@@ -409,7 +409,7 @@ def end_step(state: RunState, number: int, *, status: Status, now: str, error: s
 
 
 def keep_spent(state: RunState, later: RunState) -> RunState:
-    """Return ``state`` with the usage that ``later`` has: what was spent stays spent."""
+    """Return ``state`` with the usage of ``later``, if that is more: undoing a step does not refund it."""
     spent = {number: step.usage for number, step in later.step_executions.items()}
     steps = {
         number: replace(step, usage=max(step.usage, spent.get(number, step.usage), key=_count_tokens))

@@ -224,7 +224,7 @@ TEMPLATES: dict[str, str] = {
     "no_plain_process": "Not compared with a plain Python process: {why}.",
     "no_plain_run": "Not verified: plain pytest does not work here: {problem}.",
     "no_recorded_turn": "the recording has no such turn",
-    "no_rule_that_held": "it fails without the change, so it is no rule that held",
+    "no_rule_that_held": "it fails without the change, so it was not a rule before the change",
     "no_run_in_copy": "The tests cannot run in a clean copy of the tracked files: {problem}.",
     "no_stub": "cdd cannot create a stub of {name}",
     "none_counts": "Not examined: none of the further examples counts. {listed:5;}",
@@ -352,7 +352,7 @@ def explain(record: Finding | Reason | Clause | str) -> str:
 
 
 def format_reason(reason: Reason) -> str:
-    """Return a reason as ``code: message``, as it is shown in lists."""
+    """Return a reason as ``code: message``, the form in lists."""
     return f"{reason.code}: {explain(reason)}"
 
 

@@ -376,7 +376,7 @@ def test_a_rule_that_does_not_hold_before_is_no_rule_that_must_stay(make: Make) 
     (example,) = tried(step, kept).listed
     assert (example.outcome, explain(example.why)) == (
         "unused",
-        "it fails without the change, so it is no rule that held",
+        "it fails without the change, so it was not a rule before the change",
     )
 
 
