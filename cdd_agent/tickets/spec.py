@@ -16,7 +16,7 @@ from cdd_agent.errors import DocumentError, Problem, UsageError
 from cdd_agent.installation import suggest_upgrade
 from cdd_agent.storage import read_text, write_atomic
 from cdd_agent.tickets import yaml
-from cdd_agent.tickets.yaml import Document, Edit, Item, Node, quote
+from cdd_agent.tickets.yaml import Document, Edit, Item, YamlNode, quote
 
 SCHEMA = "cdd/1"
 TYPES = ("feature", "bug", "enhancement", "refactor", "chore", "doc", "spike")
@@ -176,7 +176,7 @@ def _get_value(spec: Spec, document: Document, *, key: str) -> object:
     return getattr(spec, key) if key in _KNOWN else _convert_node(document.root.get(key))
 
 
-def _convert_node(node: Node | None) -> object:
+def _convert_node(node: YamlNode | None) -> object:
     if node is None or node.kind == "text":
         return node and node.text
     return (tuple(_convert_node(key) for key in node.keys), tuple(_convert_node(item) for item in node.items))
@@ -196,7 +196,7 @@ def _edit_value(document: Document, key: str, *, value: Change) -> list[Edit]:
     return document.edit_list(key, items=_match_items(document, node, values=value))
 
 
-def _match_items(document: Document, node: Node | None, *, values: Sequence[str | Criterion]) -> list[Item]:
+def _match_items(document: Document, node: YamlNode | None, *, values: Sequence[str | Criterion]) -> list[Item]:
     unused = dict(enumerate(node.items)) if node else {}
     items = []
     for value in values:
@@ -206,7 +206,7 @@ def _match_items(document: Document, node: Node | None, *, values: Sequence[str 
     return items
 
 
-def _is_same_item(source: str, node: Node, *, value: str | Criterion) -> bool:
+def _is_same_item(source: str, node: YamlNode, *, value: str | Criterion) -> bool:
     """Return whether ``node`` is the item for ``value``: a criterion is known by its id, or else by its text."""
     if isinstance(value, str):
         return _read_sentence(source, node) == value
@@ -214,7 +214,7 @@ def _is_same_item(source: str, node: Node, *, value: str | Criterion) -> bool:
     return name == value.id if name else text == value.text
 
 
-def _make_item(document: Document, value: str | Criterion, *, old: Node | None, index: int | None) -> Item:
+def _make_item(document: Document, value: str | Criterion, *, old: YamlNode | None, index: int | None) -> Item:
     if isinstance(value, str):
         return Item(lines=(quote(value),), index=index)
     id_ = value.id if _PLAIN_ID.fullmatch(value.id) else quote(value.id)
@@ -229,7 +229,7 @@ def _make_item(document: Document, value: str | Criterion, *, old: Node | None, 
     return Item(lines=lines, index=index, edit=None if is_same else document.edit_node(text, lines=[quote(value.text)]))
 
 
-def _read_criterion(source: str, node: Node) -> tuple[str, str]:
+def _read_criterion(source: str, node: YamlNode) -> tuple[str, str]:
     """Return the id, or an empty string if the item has none, and the text."""
     if node.kind == "map" and (node.get("id") or node.get("text")):
         name, text = node.get("id"), node.get("text")
@@ -239,7 +239,7 @@ def _read_criterion(source: str, node: Node) -> tuple[str, str]:
     return (label["id"], label["text"]) if label else ("", sentence)
 
 
-def _read_sentence(source: str, node: Node) -> str:
+def _read_sentence(source: str, node: YamlNode) -> str:
     """Return the text of an item. A sentence that YAML parsed as a structure is taken from the source."""
     if node.kind == "map" and (text := node.get("text")):
         return text.text.strip()
@@ -300,7 +300,7 @@ class _SpecReader:
     def read_criteria(self) -> tuple[Criterion, ...]:
         found = [(node, *_read_criterion(self._source, node)) for node in self._list_items("acceptance_criteria")]
         found = [item for item in found if item[1] or item[2]]
-        taken: dict[str, Node] = {}
+        taken: dict[str, YamlNode] = {}
         for node, name, text in found:
             if name and taken.setdefault(name, node) is not node:
                 hint = f"the first is in line {taken[name].line}"
@@ -310,7 +310,7 @@ class _SpecReader:
         free = (f"AC-{number}" for number in range(1, len(found) + len(taken) + 1) if f"AC-{number}" not in taken)
         return tuple(Criterion(id=name or next(free), text=text) for _, name, text in found)
 
-    def _list_items(self, key: str) -> tuple[Node, ...]:
+    def _list_items(self, key: str) -> tuple[YamlNode, ...]:
         node = self._root.get(key)
         if node is None or (node.kind == "text" and node.text.strip() in ("", "~", "null")):
             return ()
@@ -319,7 +319,7 @@ class _SpecReader:
             return ()
         return node.items
 
-    def _add_problem(self, node: Node, message: str, *, hint: str) -> None:
+    def _add_problem(self, node: YamlNode, message: str, *, hint: str) -> None:
         self.problems.append(Problem(line=node.line, message=message, hint=hint))
 
 

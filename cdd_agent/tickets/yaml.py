@@ -46,15 +46,15 @@ _FLOW_RECORD = re.compile(r"\{\s*[\"']?(?:id|text)[\"']?\s*:")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class YamlNode:
     """A value and its place in the source."""
 
     kind: Literal["text", "list", "map"]
     text: str = ""
     """The value of a text."""
-    keys: tuple["Node", ...] = ()
+    keys: tuple["YamlNode", ...] = ()
     """The keys of a map."""
-    items: tuple["Node", ...] = ()
+    items: tuple["YamlNode", ...] = ()
     """The items of a list, or the values of a map in the order of ``keys``."""
     start: int
     """Offset of the first character in the source."""
@@ -65,7 +65,7 @@ class Node:
     is_flow: bool = False
     """Whether a list or map is written in brackets."""
 
-    def get(self, key: str) -> "Node | None":
+    def get(self, key: str) -> "YamlNode | None":
         """Return the value of ``key`` in a map."""
         return next((item for name, item in zip(self.keys, self.items, strict=True) if name.text == key), None)
 
@@ -95,7 +95,7 @@ class Document:
     """A source, the values in it, and the edits that would change them."""
 
     source: str
-    root: Node
+    root: YamlNode
     """A map."""
 
     def apply(self, edits: Sequence[Edit]) -> str:
@@ -121,7 +121,7 @@ class Document:
             return Edit(node.start, node.end, value)
         return Edit(node.start, line_end, value.replace("\n", rest.rstrip() + "\n", 1))
 
-    def edit_node(self, node: Node, *, lines: Sequence[str]) -> Edit:
+    def edit_node(self, node: YamlNode, *, lines: Sequence[str]) -> Edit:
         """Replace the value ``node`` by ``lines``, all at the column where ``node`` starts."""
         space = self._space_before(node)
         indent = " " * (node.start - self._line_start(node.start) + len(space))
@@ -166,7 +166,7 @@ class Document:
         start = "" if not source or source.endswith(("\n", "\r", "\ufeff")) else "\n"
         return Edit(len(source), len(source), f"{start}{key}:{value}\n")
 
-    def _rewrite_list(self, node: Node, *, items: Sequence[Item]) -> Edit:
+    def _rewrite_list(self, node: YamlNode, *, items: Sequence[Item]) -> Edit:
         """Write an empty list, or one in brackets, with dashes. A comment behind it stays on its line."""
         start = len(self.source[: node.start].rstrip(" "))
         if not items:
@@ -174,7 +174,7 @@ class Document:
         line_end = self._line_end(node.end)
         return Edit(start, line_end, self.source[node.end : line_end].rstrip() + _format_list(items, "  "))
 
-    def _space_before(self, node: Node) -> str:
+    def _space_before(self, node: YamlNode) -> str:
         # An empty value starts right at its colon or dash.
         return " " if self.source[node.start - 1 : node.start] in (":", "-") else ""
 
@@ -191,9 +191,9 @@ def parse(source: str, *, path: str) -> Document:
     """Parse ``source``. ``DocumentError``, with line and column, says why it cannot be parsed."""
     quoted = QuotedSource(source)
     node = _compose(quoted, path=path)
-    root = _convert(node, quoted) if node else Node(kind="text", start=len(source), end=len(source), line=1)
+    root = _convert(node, quoted) if node else YamlNode(kind="text", start=len(source), end=len(source), line=1)
     if root.kind == "text" and not root.text:  # nothing but comments, or "---"
-        root = Node(kind="map", start=root.start, end=root.end, line=root.line)
+        root = YamlNode(kind="map", start=root.start, end=root.end, line=root.line)
     if root.kind != "map":
         hint = "start with a line such as `title: ...`"
         raise _invalid(path, Problem(line=root.line, message="it is not a list of keys and values", hint=hint))
@@ -259,14 +259,14 @@ def _compose(source: "QuotedSource", *, path: str) -> "yaml.Node | None":
         raise _invalid(path, Problem(line=0, message=f"an escape in it is not valid: {error}")) from error
 
 
-def _convert(node: "yaml.Node", source: "QuotedSource") -> Node:
+def _convert(node: "yaml.Node", source: "QuotedSource") -> YamlNode:
     import yaml
 
     line = node.start_mark.line + 1
     start, end = source.offset(node.start_mark.index), source.offset(node.end_mark.index)
     if isinstance(node, yaml.ScalarNode):
         end = start + len(source.source[start:end].rstrip())
-        return Node(kind="text", text=node.value, start=start, end=end, line=line)
+        return YamlNode(kind="text", text=node.value, start=start, end=end, line=line)
     assert isinstance(node, yaml.CollectionNode)
     is_map = isinstance(node, yaml.MappingNode)
     keys = tuple(_convert(key, source) for key, _ in node.value) if is_map else ()
@@ -275,7 +275,7 @@ def _convert(node: "yaml.Node", source: "QuotedSource") -> Node:
     if not is_flow:  # PyYAML ends a block collection where the next token starts, behind blank lines and comments
         end = max([start, *(item.end for item in items)])
     kind: Literal["list", "map"] = "map" if is_map else "list"
-    return Node(kind=kind, keys=keys, items=items, start=start, end=end, line=line, is_flow=is_flow)
+    return YamlNode(kind=kind, keys=keys, items=items, start=start, end=end, line=line, is_flow=is_flow)
 
 
 class _Span(NamedTuple):

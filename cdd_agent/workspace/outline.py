@@ -43,7 +43,7 @@ _LAST_WORD = re.compile(r"(\w+)\W*$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Definition:
+class OutlineEntry:
     """A class, a function, or another block of a file."""
 
     name: str
@@ -56,11 +56,11 @@ class Definition:
     """Its whole signature in one line, shortened if it is long."""
 
 
-_UNREADABLE: tuple[str, tuple[Definition, ...]] = ("", ())
+_UNREADABLE: tuple[str, tuple[OutlineEntry, ...]] = ("", ())
 """The size and the definitions of a binary file."""
 
 
-def list_definitions(path: str, text: str) -> tuple[Definition, ...]:
+def list_definitions(path: str, text: str) -> tuple[OutlineEntry, ...]:
     """Return the definitions of a file down to methods, in the order of their lines."""
     if path.endswith((".py", ".pyi")):
         tree = parse(text.removeprefix("\ufeff").encode("utf-8", "replace").decode())
@@ -69,11 +69,11 @@ def list_definitions(path: str, text: str) -> tuple[Definition, ...]:
     return _list_blocks(split_lines(text))
 
 
-def _list_python(body: Iterable[ast.stmt], lines: Sequence[str], *, depth: int) -> Iterable[Definition]:
+def _list_python(body: Iterable[ast.stmt], lines: Sequence[str], *, depth: int) -> Iterable[OutlineEntry]:
     for node in body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
-            yield Definition(
+            yield OutlineEntry(
                 name=node.name,
                 first=first,
                 last=node.end_lineno or node.lineno,
@@ -84,10 +84,10 @@ def _list_python(body: Iterable[ast.stmt], lines: Sequence[str], *, depth: int) 
                 yield from _list_python(node.body, lines, depth=depth + 1)
 
 
-def _list_blocks(lines: Sequence[str]) -> tuple[Definition, ...]:
+def _list_blocks(lines: Sequence[str]) -> tuple[OutlineEntry, ...]:
     """Return the lines that deeper indented lines follow, each with the block below it."""
     indents = list(_measure_indents(lines))
-    found: list[Definition] = []
+    found: list[OutlineEntry] = []
     above: list[int] = []
     for position, (number, indent) in enumerate(indents[:-1]):
         while above and above[-1] >= indent:
@@ -105,7 +105,7 @@ def _list_blocks(lines: Sequence[str]) -> tuple[Definition, ...]:
             header = _join_header(lines, first=number, last=last)
             name = _CALLED.search(header) or _LAST_WORD.search(header)
             found.append(
-                Definition(name=name[1] if name else "", first=number, last=last, depth=len(above), header=header)
+                OutlineEntry(name=name[1] if name else "", first=number, last=last, depth=len(above), header=header)
             )
         above.append(indent)
     return tuple(found)
@@ -271,7 +271,7 @@ def _list_folders(path: str) -> list[str]:
     return ["/".join(parts[:depth]) for depth in range(len(parts) + 1)]
 
 
-def _describe_file(workspace: Workspace, path: str) -> tuple[str, tuple[Definition, ...]]:
+def _describe_file(workspace: Workspace, path: str) -> tuple[str, tuple[OutlineEntry, ...]]:
     try:
         text = mask(workspace.read_text(path).text).text
     except (UsageError, OSError):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdd_agent.errors import DocumentError, Problem
-from cdd_agent.tickets.yaml import Document, Edit, Item, Node, QuotedSource, parse, quote
+from cdd_agent.tickets.yaml import Document, Edit, Item, QuotedSource, YamlNode, parse, quote
 
 
 def document(source: str) -> Document:
@@ -154,7 +154,7 @@ def with_text(source: str, key: str, text: str) -> str:
     return parsed.apply([parsed.edit_text(key, text=text)])
 
 
-def items_of(node: Node | None, texts: Sequence[str]) -> list[Item]:
+def items_of(node: YamlNode | None, texts: Sequence[str]) -> list[Item]:
     known = [item.text for item in node.items] if node else []
     return [Item(lines=(quote(text),), index=known.index(text) if text in known else None) for text in texts]
 
