@@ -110,16 +110,15 @@ def _refuse_without_records(project: Path, slug: str) -> None:
     from cdd_agent.git.notes import survey_notes
     from cdd_agent.git.repository import Repository
 
-    lines = []
+    noted = []
     with suppress(CddError):
-        entries = survey_notes(Repository.find(project)).entries
-        lines = [(each.seq, entry.commit) for entry in entries for each in entry.handoffs if each.ticket == slug]
-    if lines:
-        _, commit = max(lines)
+        entries = survey_notes(Repository.find(project)).entries  # newest first
+        noted = [entry.commit for entry in entries if any(each.ticket == slug for each in entry.handoffs)]
+    if noted:
         raise UsageError(
-            f"The records of the run {slug} are missing here; {format_count(len(lines), 'handoff note')} of it "
-            f"{'is' if len(lines) == 1 else 'are'} left.",
-            hint=f"see what its last commit did: cdd review {commit[:10]}; list its phases: cdd tdd history; "
+            f"The records of the run {slug} are missing here; {format_count(len(noted), 'commit')} with handoff notes "
+            f"of it {'is' if len(noted) == 1 else 'are'} left.",
+            hint=f"see what its last commit did: cdd review {noted[0][:10]}; list its phases: cdd tdd history; "
             "check them: cdd audit",
         )
 

@@ -149,7 +149,7 @@ def test_where_the_records_of_a_run_are_missing_its_notes_are_named(
     for word in ("status", "report", "review"):
         assert run(["--project", str(finished), word, SLUG]) == 2
         said = " ".join(capsys.readouterr().err.split())
-        assert f"The records of the run {SLUG} are missing here; 3 handoff notes of it are left." in said
+        assert f"The records of the run {SLUG} are missing here; 2 commits with handoff notes of it are left." in said
         assert f"cdd review {str(head)[:10]}" in said
 
 
