@@ -105,6 +105,7 @@ class Shop:
             context,
             policy=source.adapt_policy(policy),
             brief=source.brief,
+            source=source.workflow,
             commands=source.commands,
             reports=find_records(project.folder).folder / "reports" / wanted.slug,
         )

@@ -127,6 +127,7 @@ class Runs:
             context,
             policy=replace(source.adapt_policy(context.policy), evidence_timeout_s=evidence_timeout_s),
             brief=source.brief,
+            source=source.workflow,
             commands=source.commands,
             reports=find_records(self.project.folder).folder / "reports" / SLUG,
         )
