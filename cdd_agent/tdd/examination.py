@@ -85,7 +85,7 @@ class Examination:
         examples = load_examples(self.path) or Examples(source="", listed=())
         try:
             if not runs.suite.conventions.is_python:
-                raise UsageError("further examples need pytest.", hint="review the change")
+                return self._report_problem(examples, Clause("examples_need_pytest"))
             criteria = self._list_criteria(request)
             if not examples.listed:
                 told = (notice for notice in found.notices if notice.outcome != "confirmed")

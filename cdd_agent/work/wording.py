@@ -160,6 +160,7 @@ TEMPLATES: dict[str, str] = {
     "example_unused": "{criterion} {name}: does not count{because}",
     "example_withdrawn": "{criterion} {name}: withdrawn{because}",
     "examples_kept": "{count:further example} of what held before passed",
+    "examples_need_pytest": "further examples need pytest",
     "examples_only": "{found} Compute the answer from the arguments. If only these values exist, state them in the "
     "step or in a docstring.",
     "expectation_ignored": "{test} passes even if it expects something else ({altered}), so it accepts whatever the "
