@@ -525,15 +525,27 @@ class RerunClaims:
         return f"Failing tests name what git ignores and the copy lacks: {named}. To add the first: {line}"
 
     def _find_uncommitted(self) -> Claim | None:
-        """Return the claim for a GREEN whose tests git lacks; None if the other tests refute it, or if it has all."""
+        """Return the claim for a GREEN without a RED that ran with tests which git lacks; None if others refute it."""
+        handoff, now = self.placed.handoff, self._run()[0].report
+        if self.placed.phase != "green" or "red" in self.chain or handoff is None:
+            return None
+        if handoff.commit != self.placed.commit.id:
+            return None
+        recorded = [case.nodeid for case in self.recorded.tests] if self.recorded is not None else []
+        lacking = {test for test in recorded if self._is_missing(test)}
+        if lacking and (self._added_tests or not self.uncommitted):
+            listed = {
+                test for test in lacking if any(test == each or is_inside(test, each) for each in self.uncommitted)
+            }
+            claim = self._check_run(without=lacking - listed)
+            if claim.holds:
+                return claim
         why = self.explain_uncommitted()
         if not why:
             return None
-        recorded = [case.nodeid for case in self.recorded.tests] if self.recorded is not None else []
-        lacking = {*self.uncommitted, *filter(self._is_missing, recorded)}
+        lacking |= {*self.uncommitted}
         lacking |= {file for file in {test.partition("::")[0] for test in lacking} if self._is_missing(file)}
-        now, _ = self._run()
-        others = _leave_out(now.report, lacking) if now.report is not None else None
+        others = _leave_out(now, lacking) if now is not None else None
         if others is not None and (others.tests or others.collect_errors):
             rest = self._check_run(without=lacking)
             if rest.holds is False:

@@ -426,9 +426,9 @@ def test_a_green_whose_tests_failed_already_needs_no_red(project: Project) -> No
     assert "its tests failed on the commit before" in str(audited.claims)
 
 
-def land_green_with_an_uncommitted_test(project: Project, **files: str) -> History:
+def land_green_with_an_uncommitted_test(project: Project) -> History:
     """A run like that of ``cdd green``: it takes the test along, and commits only the code."""
-    project.write({TEST_FILE: TEST, **files})
+    project.write({TEST_FILE: TEST, "tests/test_mine.py": "def test_mine():\n    pass\n"})
     work = replace(item(), phases=("green",), tests=(f"{TEST_FILE}::test_discount",), sources=())
     assert carry_out(project, work, green(), carries_changes=True, evidence_timeout_s=60) == "done"
     assert project.git("ls-files", TEST_FILE) == ""
