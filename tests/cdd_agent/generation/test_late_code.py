@@ -1,0 +1,65 @@
+from cdd_agent.generation.late_code import write_late_code
+from cdd_agent.generation.layout import Layout
+from cdd_agent.generation.skeleton import make_skeleton
+from cdd_agent.tickets.graph import Node
+from tests.fakes.graphs import composite, leaf, make_graph
+
+CODE = "LIMIT = 3\nX = make(\n    '''a\n  b''')\nY = X.part\nZ = 1\n"
+KLASS = """
+class K:
+    a = Size()
+    b: int = make()
+    c = Heir()
+    d = 1
+    @make
+    def m(self): ...
+"""
+
+
+def write(*nodes: Node) -> str:
+    graph = make_graph(*nodes)
+    return make_skeleton(graph, Layout.of(graph, "g"))["src/app/m.py"]
+
+
+def test_code_that_calls_a_stub_when_it_is_imported_waits_for_it() -> None:
+    text = write(leaf("make", signature="make(x)"), composite("m", code=f"# node: make\n{CODE}"))
+    assert text.endswith(
+        "LIMIT = 3\nX = None  #: until app.m.make\n#: after app.m.make: X = make(\n#: after app.m.make:     '''a\n"
+        "#: after app.m.make:   b''')\nY = None  #: until app.m.make\n#: after app.m.make: Y = X.part\nZ = 1\n"
+    )
+    assert write_late_code(text, {"app.m.other"}) == text
+    assert write_late_code(text, {"app.m.make"}).endswith(CODE)
+
+
+def test_decorators_wait_for_all_they_call() -> None:
+    nodes = (
+        leaf("mark", "src/app/marks.py", signature="mark(text)"),
+        leaf("Log.__init__", "src/app/marks.py", signature="(self)"),
+        leaf("wrap", signature="wrap(f)"),
+        leaf("f", signature="@mark(Log())\n@wrap\n@cache\ndef f(): ..."),
+        composite("m", code="from .marks import *\n"),
+    )
+    text = write(*nodes)
+    waiting = (
+        "#: after app.marks.Log.__init__, app.marks.mark: @mark(Log())\n#: after app.m.wrap: @wrap\n@cache\ndef f():"
+    )
+    assert waiting in text
+    written = write_late_code(text, {"app.m.wrap"})
+    assert "app.marks.mark: @mark(Log())\n@wrap\n@cache\ndef f():" in written
+    assert "\n@mark(Log())\n@wrap\n" in write_late_code(written, {"app.marks.mark", "app.marks.Log.__init__", "x"})
+
+
+def test_class_level_code_waits_and_classes_without_a_constructor_do_not_count() -> None:
+    text = write(
+        leaf("make", signature="make()"),
+        leaf("Size", signature="class Size:\n    def get(self): ..."),
+        leaf("Own", signature="class Own(Size):\n    def __init__(self): ..."),
+        leaf("Heir", signature="class Heir(Own):\n    def more(self): ..."),
+        leaf("K", signature=KLASS),
+    )
+    assert "    a = Size()\n    b = None  #: until app.m.make\n    #: after app.m.make: b: int = make()\n" in text
+    assert "    c = None  #: until app.m.Own\n    #: after app.m.Own: c = Heir()\n    d = 1\n" in text
+    assert "    #: after app.m.make: @make\n    def m(self):\n        raise NotImplementedError\n" in text
+    done = write_late_code(text, {"app.m.make", "app.m.Own"})
+    assert "    b: int = make()\n    c = Heir()\n    d = 1\n    @make\n    def m(self):" in done
+    compile(done, "m", "exec")
