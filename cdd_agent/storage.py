@@ -7,6 +7,7 @@ removed file would hold a lock that nobody else sees.
 A folder that is held in place must stay where it is: if its path leads elsewhere, nothing more is done there.
 """
 
+import codecs
 import contextlib
 import errno
 import fcntl
@@ -149,6 +150,8 @@ def read_text(path: Path, *, limit_bytes: int, missing_hint: str) -> str:
         return read_ordinary(path, limit_bytes=limit_bytes, through_links=True).decode("utf-8")
     except UnicodeDecodeError as error:
         message = f"it is not UTF-8 text: byte {error.start} is {error.object[error.start]:#04x}"
+        if error.object.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # so does UTF-32
+            message = "it is UTF-16 or UTF-32 text, not UTF-8"
         raise DocumentError(str(path), (Problem(line=0, message=message),), hint="save it as UTF-8 text") from error
     except FileNotFoundError as error:
         raise UsageError(f"{path} does not exist.", hint=missing_hint) from error

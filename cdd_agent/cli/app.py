@@ -29,6 +29,7 @@ from cdd_agent.untrusted.keys import Secret
 SCHEMAS = {
     "report": ("pytest_tdd_agent", "report.schema.json"),
     "green-artifact": ("cdd_agent.runs", "artifact.schema.json"),
+    "graph": ("cdd_agent.tickets", "graph.schema.json"),
 }
 """Name -> package, and file in it."""
 SHELLS = ("bash", "zsh", "fish")
@@ -36,13 +37,13 @@ _COMPLETION = "_CDD_COMPLETE"
 """The variable by which the script of a shell asks for completions."""
 
 
-@click.command(short_help="Print a JSON Schema: report, green-artifact.")
+@click.command(short_help="Print a JSON Schema: report, green-artifact, graph.")
 @click.argument("name", default="")
 def schema(name: str) -> None:
     """Print the JSON Schema NAME.
 
     report: the output of `pytest --tdd-agent`; #/$defs/event describes a line of its stream. green-artifact: the output
-    of `cdd green --out`.
+    of `cdd green --out`. graph: a planning graph.
     """
     from importlib.resources import files
 

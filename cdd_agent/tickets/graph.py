@@ -311,7 +311,7 @@ MOST_CYCLES = 100
 
 
 def find_cycles(graph: Graph) -> tuple[tuple[NodeId, ...], ...]:
-    """Return cycles, each beginning with its smallest id, so that each dependency that is part of one is in one.
+    """Return cycles, each beginning with its smallest id. Every dependency on a cycle is in one of those returned.
 
     Each node of a cycle needs the next one, and the last one needs the first. At most ``MOST_CYCLES`` are returned.
     """

@@ -24,8 +24,8 @@ def test_the_schema_is_that_of_the_plugin(capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ([], "error: Which schema? None was named.\nhint: cdd schema report | green-artifact\n"),
-        (["plan"], "error: Unknown schema 'plan'.\nhint: cdd schema report | green-artifact\n"),
+        ([], "error: Which schema? None was named.\nhint: cdd schema report | green-artifact | graph\n"),
+        (["plan"], "error: Unknown schema 'plan'.\nhint: cdd schema report | green-artifact | graph\n"),
         (["reprot"], "error: Unknown schema 'reprot'.\nhint: did you mean: cdd schema report\n"),
     ],
 )
