@@ -42,6 +42,13 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
         "passes. In red, a target must fail in the same way every time. Turns --tdd-agent on.",
     )
     group.addoption(
+        "--tdd-agent-test-timeout",
+        metavar="SECONDS",
+        type=float,
+        help="Report a test as failed that takes longer, with the calls that ran then, and skip the tests after it. "
+        "If it cannot be interrupted, end its process. Turns --tdd-agent on.",
+    )
+    group.addoption(
         "--tdd-agent-audit",
         action="store_true",
         default=False,
@@ -103,7 +110,7 @@ class _Start:
             from .unstarted import prepare_report, take_over_channel
 
             if not take_over_channel(early_config):
-                if option.tdd_agent_audit or option.tdd_agent_gate:
+                if option.tdd_agent_audit or option.tdd_agent_gate or option.tdd_agent_test_timeout:
                     # By name, because a program that reads reports imports this package, but never its hooks.
                     import_module(f"{__name__}.parent.judging").judge_from_outside(early_config, option)
                 prepare_report(early_config, option)
@@ -125,6 +132,7 @@ def _is_requested(option: Namespace) -> bool:
         option.tdd_agent_baseline,
         option.tdd_agent_expects,
         option.tdd_agent_flaky,
+        option.tdd_agent_test_timeout,
         option.tdd_agent_audit,
         option.tdd_agent_nonce,
     )

@@ -10,7 +10,9 @@ from __future__ import annotations
 import ast
 import errno
 import os
+import re
 from functools import lru_cache
+from types import FrameType
 from typing import Callable, Iterator, Mapping, Sequence, Tuple
 
 from .fingerprint import PACKAGES_FOLDERS, STANDARD_LIBRARY, is_protected
@@ -92,6 +94,18 @@ class Places:
                 yield file if file[:1] == "/" else self.resolve(file), traceback.tb_lineno, to_plain_text(code.co_name)
             traceback = traceback.tb_next
 
+    def iterate_frames(self, frame: FrameType | None) -> Iterator[Call]:
+        """Yield each call that is running, as ``iterate_calls`` does, but innermost first."""
+        while frame is not None:
+            file = to_plain_text(frame.f_code.co_filename)
+            if file[:1] != "<" and not _is_runner(frame.f_globals.get("__name__")):
+                yield (
+                    file if file[:1] == "/" else self.resolve(file),
+                    frame.f_lineno,
+                    to_plain_text(frame.f_code.co_name),
+                )
+            frame = frame.f_back
+
     def resolve(self, path: str) -> str:
         """Return an absolute path."""
         return join_path(self._folder, path)
@@ -135,9 +149,13 @@ def find_origin(
     innermost = own[-1] if own else None
     if innermost is None or find_syntax_position(error):
         innermost = None if place is None else join_path(places.root, place)
-    if innermost is None or not places.is_own(innermost):
+    return _find_owner(innermost, places=places, test_file=test_file)
+
+
+def _find_owner(path: str | None, *, places: Places, test_file: str) -> str:
+    if path is None or not places.is_own(path):
         return "third_party"
-    file = places.find_relative(innermost)
+    file = places.find_relative(path)
     return "test" if file == test_file or is_protected(file) else "project"
 
 
@@ -396,6 +414,50 @@ def describe(
         frames=frames,
         missing_in_project=_is_in_project(error, missing, places=places, origin=origin),
     )
+
+
+class TimeLimitExceeded(BaseException):
+    """A test did not end within the limit. Code that catches Exception does not catch it."""
+
+
+def format_time_limit(limit_s: float) -> str:
+    """Return the message about a test that did not end."""
+    return f"the test did not end within {limit_s:g} s"
+
+
+def describe_endless(stack: Sequence[Call], *, limit_s: float, phase: str, places: Places, test_file: str) -> Failure:
+    """Return the failure of a test that did not end; ``stack`` has the calls at that time, outermost first."""
+    own = [call for call in stack if places.is_own(call[0])]
+    frames = tuple(Frame(places.find_relative(path), line, function) for path, line, function in own[-FRAMES_CAP:])
+    innermost = next((path for path, _, _ in reversed(stack) if not _is_standard(path)), None)
+    return Failure(
+        phase=phase,
+        kind="timeout",
+        origin=_find_owner(innermost, places=places, test_file=test_file),
+        exception=TimeLimitExceeded.__name__,
+        message=format_time_limit(limit_s),
+        path=frames[-1].path if frames else None,
+        line=frames[-1].line if frames else None,
+        frames=frames,
+    )
+
+
+_DUMPED_CALL = re.compile(r'  File "(.*)", line (\d+) in (.*)')
+
+
+def parse_dumped_stack(lines: Sequence[str]) -> list[Call]:
+    """Return the calls of the main thread, outermost first, from what ``faulthandler`` wrote about all threads.
+
+    It writes the newest thread first, so the main thread last, and of each thread the innermost call first.
+    """
+    stack: list[Call] = []
+    for line in lines:
+        found = _DUMPED_CALL.match(line)
+        if found is not None:
+            stack.append((found[1], int(found[2]), found[3]))
+        elif "Thread " in line[:9] or "thread " in line[:9]:
+            stack.clear()
+    return stack[::-1]
 
 
 def _is_in_project(error: BaseException, missing: str | None, *, places: Places, origin: str) -> bool | None:

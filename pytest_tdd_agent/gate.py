@@ -127,6 +127,10 @@ def _check_reports(phase: str, run: RunComparison) -> Iterator[Reason]:
     elif report.internal_error:
         error = summarize_internal_error(report)[:_MESSAGE_WIDTH]
         yield Reason("run_incomplete", None, case="internal_error", parts={"error": error})
+    elif report.problem is not None and report.problem.code == "endless_test":
+        failure = next((case.failure for case in report.tests if case.nodeid == report.problem.nodeid), None)
+        parts = {"failure": _describe_failure(failure)}
+        yield Reason("run_incomplete", report.problem.nodeid, case="endless_test_reason", parts=parts)
     elif not report.complete:
         counts = {"status": report.exit_status, "ended": len(report.tests), "collected": report.collected}
         yield Reason("run_incomplete", None, case="run_ended_early", parts=counts)

@@ -26,6 +26,7 @@ NO_PARENT = pytest.StashKey[str]()
 """Why an audit runs in the test process, which can forge its results, instead of in a parent."""
 
 DEFAULT_REPORT = Path(".tdd-agent", "report.json")
+_LONGEST_S = 1_000_000.0
 _WITH_FILE = ("--tdd-agent-report", "--tdd-agent-baseline")
 
 
@@ -62,6 +63,8 @@ class PluginOptions:
     expects: tuple[str, ...]
     flaky: int
     """Reruns of an unexpectedly failed test."""
+    test_timeout_s: float
+    """The time limit of one test; 0: none."""
     is_audited: bool
     """Whether the plugin searches for signs of tampering."""
     nonce: str
@@ -105,6 +108,7 @@ def read_options(config: pytest.Config, option: Namespace) -> PluginOptions:
         targets=tuple(target[2:] if target.startswith("./") else target for target in option.tdd_agent_target),
         expects=(*option.tdd_agent_expects, *config.getini("tdd_agent_expects")),
         flaky=_read_flaky(config, option),
+        test_timeout_s=_read_test_timeout(option),
         is_audited=option.tdd_agent_audit or phase is not None,
         nonce=option.tdd_agent_nonce,
         baseline=None if phase is None else _load_baseline(_read_path(config, option, name="baseline")),
@@ -180,3 +184,10 @@ def _read_flaky(config: pytest.Config, option: Namespace) -> int:
     if chosen is not None and chosen < 0:
         raise pytest.UsageError(f"--tdd-agent-flaky: {chosen} is not a number of reruns; use one such as 1")
     return int(setting) if chosen is None else chosen
+
+
+def _read_test_timeout(option: Namespace) -> float:
+    chosen: float | None = option.tdd_agent_test_timeout
+    if chosen is not None and not 0 < chosen <= _LONGEST_S:  # also refuses nan
+        raise pytest.UsageError(f"--tdd-agent-test-timeout: {chosen:g} is not a number of seconds; use one such as 30")
+    return chosen or 0.0

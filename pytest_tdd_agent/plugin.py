@@ -32,6 +32,7 @@ from .recording.spool import Spool, Stream, remove_abandoned
 from .recording.witness import Guard, Witness, WorkerWitness
 from .report import OUTCOMES, SCHEMA, Case, Sign, SuiteReport, Verdict, list_failing, replace
 from .system import PYTHON, System, bind_builtins, exists, read_bytes
+from .time_limit import LaterTests, TimeLimit
 from .unstarted import CHANNEL
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(witness, "tdd-agent-witness")
     if is_worker:
         config.pluginmanager.register(WorkerWitness(config, witness), "tdd-agent-worker-witness")
+        _register_limit(config, options, witness=witness, descriptor=2)
         _register_rerunner(config, options, witness=witness, guard=guard, listener=WorkerListener(config))
         return
     if options.gate is not None:
@@ -79,8 +81,16 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(recorder, "tdd-agent-recorder")
     config.pluginmanager.register(closing, "tdd-agent-closing")
     config.pluginmanager.register(FirstReport(closing), "tdd-agent-first-report")
+    _register_limit(config, options, witness=witness, descriptor=recorder.stream.descriptor)
     reruns = ControllerListener(recorder.stream, spool=recorder.spool, guard=guard)
     _register_rerunner(config, options, witness=witness, guard=guard, listener=reruns)
+
+
+def _register_limit(config: pytest.Config, options: PluginOptions, *, witness: Witness, descriptor: int) -> None:
+    if options.test_timeout_s and not config.option.usepdb:
+        limit = TimeLimit(options.test_timeout_s, witness=witness, descriptor=descriptor)
+        config.pluginmanager.register(limit, "tdd-agent-time-limit")
+        config.pluginmanager.register(LaterTests(options.test_timeout_s, witness), "tdd-agent-later-tests")
 
 
 def _register_rerunner(
@@ -209,6 +219,7 @@ class Closing:
                     audited=watch is not None,
                     each=getattr(config.option, "dist", "no") == "each",
                     flaky=options.flaky,
+                    test_timeout_s=options.test_timeout_s,
                     fingerprints=self._fingerprints,
                 )
 

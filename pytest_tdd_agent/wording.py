@@ -18,6 +18,7 @@ bind_builtins(globals())
 PROBLEMS = {
     "no_start": "No record came.",
     "no_finish": "The records end before the session was finished.",
+    "endless_test": "A test did not end, even by an exception, so its process was ended.",
     "plugin_failed": "The plugin failed, so its records may be incomplete.",
     "damaged": "A line is not a record.",
     "too_large": "The records, or one of them, are larger than any run needs.",
@@ -50,6 +51,8 @@ TEMPLATES: dict[str, str] = {
     "untrusted": "{problem}. Find the code that writes to the plugin's descriptor.",
     "internal_error": "pytest or a plugin failed: {error}. Fix what raises it; a test may have replaced a function "
     "that pytest uses.",
+    "endless_test_reason": "{nodeid} did not end, even by an exception, so its process was ended: {failure}. Make it "
+    "end.",
     "run_ended_early": "The run ended early: pytest's exit status is {status}, and {ended} of {collected} collected "
     "tests have a result. Run all tests to the end, without -x and --maxfail.",
     "baseline_incomplete": "The baseline run ended early. Take it again; if a file cannot be collected, add "

@@ -12,7 +12,7 @@ from hashlib import blake2b
 from json import loads
 from typing import Callable
 
-from .. import codec
+from .. import codec, failure
 from ..codec import ReportError, Value
 from ..report import (
     FAILING,
@@ -34,7 +34,7 @@ from .spool import DIGEST_BYTES, SEVERITY, add_tries
 bind_builtins(globals())
 
 
-UNFINISHED = ("no_start", "no_finish")
+UNFINISHED = ("no_start", "no_finish", "endless_test")
 """Codes of records that may be true and are not all."""
 
 LINE_LIMIT_BYTES = 64 * 1024 * 1024
@@ -57,6 +57,9 @@ class Recording:
     running: tuple[str, ...]
     """The tests that had begun and not ended when the records ended."""
 
+
+_DUMP = b"Timeout ("
+"""The beginning of what ``faulthandler`` writes, without a digest, before it ends the process."""
 
 Listener = Callable[[Value, bytes], object]
 """Receives a record and its JSON."""
@@ -96,6 +99,10 @@ class Assembler:
         self._head: SuiteReport | None = None
         self._audited = self._is_each = False
         self._most_tries = 0
+        self._limit_s = 0.0
+        """Of one test; 0: none."""
+        self._dump: list[bytes] = []
+        """What ``faulthandler`` wrote."""
         self._fingerprints: dict[str, str] = {}
         self._awaited: dict[str, int] | None = None
         """Node id -> number of its collected tests that have not ended."""
@@ -139,7 +146,10 @@ class Assembler:
         if self._head is None:
             return Recording(None, self._problem or StreamProblem("no_start"), running)
         if self._problem is None and self._finish is None:
-            self._problem = StreamProblem("no_finish", nodeid=running[0] if running else "")
+            code = "endless_test" if self._dump else "no_finish"
+            self._problem = StreamProblem(code, nodeid=running[0] if running else "")
+            if self._dump:
+                self._add_endless_test(running[0], root=self._head.rootdir)
         return Recording(self._assemble(self._head, status), self._problem, running)
 
     def _refuse(self, problem: StreamProblem) -> None:
@@ -155,6 +165,9 @@ class Assembler:
                 raise _Refusal("after_end")
             if self._head is None:
                 self._start(digest, text)
+                return
+            if self._dump or (self._limit_s and self._running and line.startswith(_DUMP)):
+                self._dump.append(line)
                 return
             record = Value(loads(text), "$")
             event = record["event"].text()
@@ -172,6 +185,17 @@ class Assembler:
             self._refuse(refusal.problem)
         except _DAMAGED as error:
             self._refuse(StreamProblem("damaged", parts={"error": str(error)[:200]}))
+
+    def _add_endless_test(self, nodeid: str, *, root: str) -> None:
+        """Add the test that did not end, even by an exception, so that the process was ended."""
+        lines = [line.decode("ascii", "replace") for line in self._dump]
+        file = nodeid.split("::", 1)[0]
+        stack = failure.parse_dumped_stack(lines)
+        why = failure.describe_endless(
+            stack, limit_s=self._limit_s, phase="call", places=failure.Places(root), test_file=file
+        )
+        why = replace(why, text="\n".join(lines)[-failure.TEXT_CAP :])
+        self._cases[nodeid] = Case(nodeid, "failed", file, 0, self._limit_s, failure=why)
 
     def _check_digest(self, digest: bytes, text: bytes) -> None:
         self._digest.update(text + b"\n")
@@ -209,6 +233,7 @@ class Assembler:
             raise _Refusal("unexpected", event="settings")
         self._audited, self._is_each = record["audited"].flag(), record["each"].flag()
         self._most_tries = record["flaky"].integer()
+        self._limit_s = record.get("test_timeout_s", 0).number()
         self._fingerprints = {name: each.text() for name, each in record["fingerprints"].entries().items()}
 
     def _read_collected(self, record: Value) -> None:

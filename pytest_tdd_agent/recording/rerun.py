@@ -113,6 +113,7 @@ class Rerunner:
         """Rerun failed tests, unless the run was stopped or is being debugged."""
         outcome = yield
         is_stopped = outcome.excinfo is not None or session.shouldstop or session.shouldfail
+        is_stopped = is_stopped or bool(self._witness.endless)
         if self._failed and not (is_stopped or session.config.option.usepdb):
             with self._guard:
                 items: Sequence[pytest.Item] = getattr(session, "items", ())  # the xdist controller has none

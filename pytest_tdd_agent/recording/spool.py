@@ -53,6 +53,11 @@ class Channel:
         # What Python printed into the descriptor when it started may lack the end of its line.
         self._send(b"\n")
 
+    @property
+    def descriptor(self) -> int:
+        """The number of the descriptor."""
+        return self._descriptor
+
     def is_ours(self) -> bool:
         """Return whether this process took over the descriptor; False in a fork."""
         return System.getpid() == self._pid
@@ -117,6 +122,11 @@ class AppendedFile:
         System.close(descriptor)
         return high
 
+    @property
+    def descriptor(self) -> int:
+        """The number of the descriptor."""
+        return self._descriptor
+
     def is_ours(self) -> bool:
         """Return whether this process opened the file; False in a fork."""
         return System.getpid() == self._pid
@@ -158,6 +168,11 @@ class Stream:
         self._last_begun = ""
         self.sent = 0
         """The number of events, without the ends of passed tests."""
+
+    @property
+    def descriptor(self) -> int:
+        """The descriptor to which it is written."""
+        return self._file.descriptor
 
     def is_ours(self) -> bool:
         """Return whether this process opened the stream; False in a fork."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Generator, Sequence
 
 import pytest
@@ -97,6 +97,8 @@ class Witness:
         """Phase -> node id and exception, until the phase is reported."""
         self.kinds: dict[str, str] = {}
         """Node id of a failed test -> kind of its last failure."""
+        self.endless: dict[str, Failure] = {}
+        """Node id of a test that did not end within the time limit -> where it was then."""
 
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> None:
         """Record an exception, after pytest has substituted unittest's and before it makes the report."""
@@ -109,6 +111,10 @@ class Witness:
         if report.outcome not in ("passed", "failed", "skipped"):
             return None  # a plugin's outcome for a try that does not count; the last try may have the same exception
         nodeid, error = self._seen.pop(str(report.when), ("", None))
+        if report.outcome == "failed" and report.nodeid in self.endless:
+            # Not its exception: the test may have caught the one that interrupted it, and raised another.
+            self.kinds[report.nodeid] = "timeout"
+            return self.endless[report.nodeid]
         if error is None or nodeid != report.nodeid:
             return None
         if is_skipped_subtest(report):
@@ -143,6 +149,13 @@ class Witness:
                 error, phase=phase, places=self._places, test_file=nodeid.split("::", 1)[0], source=self._read_source
             )
         return None
+
+    def note_endless(self, nodeid: str, frame: FrameType | None, *, phase: str, limit_s: float) -> None:
+        """Record where a test was when its time was over; ``frame`` is the innermost call, None if that is unknown."""
+        stack = [*self._places.iterate_frames(frame)][::-1]
+        self.endless[nodeid] = failure.describe_endless(
+            stack, limit_s=limit_s, phase=phase, places=self._places, test_file=nodeid.split("::", 1)[0]
+        )
 
     def _read_source(self, name: str) -> bytes | None:
         try:

@@ -8,7 +8,7 @@ from pytest_tdd_agent.codec import case_to_json, failure_to_json, sign_to_json
 from pytest_tdd_agent.recording import assembly
 from pytest_tdd_agent.recording.assembly import Assembler, Recording
 from pytest_tdd_agent.recording.spool import DIGEST_BYTES
-from pytest_tdd_agent.report import Case, Clause, Failure, Sign
+from pytest_tdd_agent.report import Case, Clause, Failure, Sign, StreamProblem
 from pytest_tdd_agent.wording import PROBLEMS
 
 A, B = "test_a.py::test_a", "test_a.py::test_b"
@@ -305,6 +305,47 @@ def test_a_stream_that_breaks_off_names_what_was_running() -> None:
     assert (recording.problem.code, recording.problem.nodeid) == ("no_finish", B)
     assert recording.report is not None
     assert [case.nodeid for case in recording.report.tests] == [A]
+
+
+DUMP = f"""Timeout (0:00:06)!
+Thread 0x00007f0000000002 (most recent call first):
+  File "/p/worker.py", line 9 in work
+  File "/usr/lib/python3.11/threading.py", line 982 in run
+
+Thread 0x00007f0000000001 (most recent call first):
+  File "{json.decoder.__file__}", line 7 in decode
+  File "/p/src/a.py", line 3 in <listcomp>
+  File "/p/test_a.py", line 8 in test_a
+  File "/p/.venv/lib/python3.11/site-packages/_pytest/python.py", line 159 in pytest_pyfunc_call
+""".encode()
+
+
+def test_a_test_whose_process_was_ended_has_failed_where_the_main_thread_was() -> None:
+    head = (start(), settings(test_timeout_s=3), collected(A, B))
+    recording = read(encode(*head, begin(B), ended(B), begin()) + DUMP)
+    report = recording.report
+    assert report is not None
+    assert (report.complete, recording.running, recording.problem) == (False, (A,), StreamProblem("endless_test", A))
+    passed, endless = report.tests
+    assert (passed.nodeid, endless.nodeid, endless.outcome) == (B, A, "failed")
+    why = endless.failure
+    assert why is not None
+    assert (why.kind, why.origin, why.path, why.line) == ("timeout", "project", "src/a.py", 3)
+    assert why.message == "the test did not end within 3 s"
+    assert [(frame.path, frame.function) for frame in why.frames] == [
+        ("test_a.py", "test_a"),
+        ("src/a.py", "<listcomp>"),
+    ]
+
+
+def test_a_dump_counts_only_in_a_running_test_with_a_limit() -> None:
+    head = (start(), settings(test_timeout_s=3), collected(A, B))
+    for before in ((*HEAD, begin()), (*head, begin(), ended())):
+        problem = read(encode(*before) + DUMP).problem
+        assert problem is not None
+        assert problem.code != "endless_test"
+    after = read(encode(*head, begin()) + DUMP + encode(*head, begin(), ended(), begin(B), ended(B), finish(), END))
+    assert after.problem == StreamProblem("endless_test", A)
 
 
 def test_a_process_that_a_hook_ends_after_the_session_is_complete() -> None:
