@@ -1,0 +1,445 @@
+"""The imports of a generated module: which names lack one, and their order. Pure.
+
+The skeleton has an import for each edge of the graph. A body may need more, such as ``math``. An import is added only
+if exactly one object can be meant. Of several candidates, the uses of the name decide: ``datetime.now()``, for example.
+"""
+
+import ast
+import builtins
+import importlib
+import itertools
+import sys
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from types import ModuleType
+from typing import TypeGuard
+
+from cdd_agent.untrusted.python_source import parse, with_deep_stack
+
+_NAMED = (
+    *("abc", "bisect", "collections", "collections.abc", "contextlib", "copy", "csv", "dataclasses", "datetime"),
+    *("decimal", "enum", "fractions", "functools", "heapq", "itertools", "json", "math", "numbers", "operator"),
+    *("pathlib", "random", "re", "statistics", "string", "textwrap", "time", "types", "typing", "uuid", "warnings"),
+)
+"""Modules of the standard library whose public names are candidates. Importing them has no effect."""
+_MODULES = sys.stdlib_module_names - {"antigravity", "this", "idlelib", "lib2to3", "turtledemo"}
+_ALIASES = {"np": "numpy", "pd": "pandas", "plt": "matplotlib.pyplot", "sns": "seaborn", "tf": "tensorflow"}
+"""Usual names of foreign modules."""
+_MODULE_NAMES = frozenset(
+    {"__file__", "__name__", "__doc__", "__package__", "__spec__", "__loader__", "__path__", "__annotations__"}
+    | {"__builtins__", "__debug__", "__class__", "__module__", "__qualname__", "__dict__"}
+)
+_MOST_COLUMNS = 100
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Import:
+    """One import: ``from module import name``, or ``import module`` without a name."""
+
+    module: str
+    name: str = ""
+    alias: str = ""
+
+    def __str__(self) -> str:
+        """Return the statement."""
+        alias = f" as {self.alias}" if self.alias else ""
+        return f"from {self.module} import {self.name}{alias}" if self.name else f"import {self.module}{alias}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """How a module uses a name that it does not define."""
+
+    name: str
+    line: int
+    """The first."""
+    attributes: frozenset[str]
+    """The ``x`` of all uses as ``name.x``."""
+    is_bare: bool
+    """Whether it is also used without an attribute, as in a call."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Available:
+    """The names that a generated module may import, besides those of the standard library."""
+
+    symbols: Mapping[str, Collection[str]] = field(default_factory=dict)
+    """Name -> the modules of the graph that define it at their top level, without those that need this module."""
+    modules: Collection[str] = ()
+    """Modules of the graph with dots, without those that need this module."""
+    installed: Collection[str] = ()
+    """Import names of foreign packages that the graph lists."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompletedModule:
+    """A module with its missing imports."""
+
+    text: str
+    added: tuple[Import, ...] = ()
+    open: Mapping[str, tuple[Import, ...]] = field(default_factory=dict)
+    """Undefined name -> its candidates: none, or more than one."""
+
+
+@with_deep_stack
+def add_imports(text: str, available: Available) -> CompletedModule:
+    """Return the module with an import for each undefined name that has exactly one candidate."""
+    added, left = list[Import](), dict[str, tuple[Import, ...]]()
+    for use in find_undefined(text):
+        candidates = find_candidates(use, available)
+        if len(candidates) == 1:
+            added.append(candidates[0])
+        else:
+            left[use.name] = candidates
+    tops = {module.partition(".")[0] for modules in available.symbols.values() for module in modules}
+    tops |= {module.partition(".")[0] for module in available.modules}
+    completed = _change(text, added, local=tops) if added else text
+    if added and completed == text:  # its first lines cannot be changed
+        return CompletedModule(
+            text=text, open={**left, **{each.alias or each.name or each.module: (each,) for each in added}}
+        )
+    return CompletedModule(text=completed, added=tuple(added), open=left)
+
+
+# Undefined names
+
+
+@with_deep_stack
+def find_undefined(text: str) -> tuple[Use, ...]:
+    """Return the names that a module uses and nothing defines, sorted; none if it is not valid Python.
+
+    None either if it has ``from module import *``, which defines names that cannot be known here.
+    """
+    tree = parse(text)
+    if tree is None:
+        return ()
+    scope = _NameScope(names=set(), is_class=False)
+    reader = _NameReader(module=scope)
+    reader.read(tree.body, (scope,))
+    reader.finish()
+    if reader.has_star:
+        return ()
+    uses = dict[str, list[tuple[ast.Name, str | None]]]()
+    for node, attribute, scopes in reader.uses:
+        if not _is_defined(node.id, scopes):
+            uses.setdefault(node.id, []).append((node, attribute))
+    return tuple(
+        Use(
+            name=name,
+            line=min(node.lineno for node, _ in found),
+            attributes=frozenset(attribute for _, attribute in found if attribute is not None),
+            is_bare=any(attribute is None for _, attribute in found),
+        )
+        for name, found in sorted(uses.items())
+    )
+
+
+@dataclass(kw_only=True)
+class _NameScope:
+    """The names of a module, class, function, lambda or comprehension."""
+
+    names: set[str]
+    is_class: bool
+
+
+_Scopes = tuple[_NameScope, ...]
+_Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+_Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+
+
+def _is_defined(name: str, scopes: _Scopes) -> bool:
+    """Return whether a name is defined where it is used. The names of a class are not visible in its functions."""
+    if name in _MODULE_NAMES or hasattr(builtins, name):
+        return True
+    return any(name in each.names for at, each in enumerate(scopes) if not each.is_class or at == len(scopes) - 1)
+
+
+@dataclass(kw_only=True)
+class _NameReader:
+    """Collects definitions and uses. All definitions of a scope count, also those after a use."""
+
+    module: _NameScope
+    uses: list[tuple[ast.Name, str | None, _Scopes]] = field(default_factory=list)
+    has_star: bool = False
+    _waiting: list[tuple[_Function, _Scopes]] = field(default_factory=list)
+
+    def finish(self) -> None:
+        """Read the bodies of functions, which run after the module."""
+        while self._waiting:
+            node, scopes = self._waiting.pop()
+            inner = (*scopes, _NameScope(names=_list_parameters(node.args), is_class=False))
+            self.read(node.body if isinstance(node.body, list) else [node.body], inner)
+
+    def read(self, nodes: Iterable[ast.AST], scopes: _Scopes) -> None:
+        """Read statements or expressions in the innermost of ``scopes``."""
+        for node in nodes:
+            self._read(node, scopes)
+
+    def _read(self, node: ast.AST, scopes: _Scopes) -> None:
+        match node:
+            case ast.Name(ctx=ast.Load()):
+                self.uses.append((node, None, scopes))
+            case ast.Attribute(value=ast.Name(ctx=ast.Load()) as value, attr=attribute):
+                self.uses.append((value, attribute, scopes))
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
+                self._read_function(node, scopes)
+            case ast.ClassDef():
+                outer, inner = self._open_type_scope(node, scopes)
+                self.read((*node.decorator_list, *node.bases, *node.keywords), outer)
+                self.read(node.body, (*inner, _NameScope(names={"__class__"}, is_class=True)))
+            case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+                self._read_comprehension(node, scopes)
+            case _:
+                self.read(ast.iter_child_nodes(node), scopes)
+        self._bind(node, scopes)
+
+    def _bind(self, node: ast.AST, scopes: _Scopes) -> None:
+        """Note the names that a node defines."""
+        names = scopes[-1].names
+        match node:
+            case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
+                names.add(name)
+            case ast.Import() | ast.ImportFrom():
+                self.has_star |= any(alias.name == "*" for alias in node.names)
+                names |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                names.add(name)
+            case ast.Global(names=found):
+                self.module.names |= {*found}
+            case ast.NamedExpr(target=ast.Name(id=name)):
+                # In a comprehension, the name belongs to the scope around it; too many definitions do no harm.
+                for each in scopes:
+                    each.names.add(name)
+            case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+                names.add(name)
+            case ast.MatchMapping(rest=str(name)):
+                names.add(name)
+            case _:
+                pass
+
+    def _open_type_scope(self, node: ast.AST, scopes: _Scopes) -> tuple[_Scopes, _Scopes]:
+        """Return the scopes of what is around a definition and of its inside, with its type parameters."""
+        parameters = getattr(node, "type_params", ())
+        if not parameters:
+            return scopes, scopes
+        inner = (*scopes, _NameScope(names={each.name for each in parameters}, is_class=False))
+        return inner, inner
+
+    def _read_function(self, node: _Function, scopes: _Scopes) -> None:
+        outer = scopes
+        if not isinstance(node, ast.Lambda):
+            self.read(node.decorator_list, scopes)
+            outer, _ = self._open_type_scope(node, scopes)
+            self.read([node.returns] if node.returns else (), outer)
+        arguments = node.args
+        self.read((*arguments.defaults, *(each for each in arguments.kw_defaults if each is not None)), scopes)
+        annotations = (each.annotation for each in _iterate_parameters(arguments))
+        self.read([each for each in annotations if each is not None], outer)
+        self._waiting.append((node, outer))
+
+    def _read_comprehension(self, node: _Comprehension, scopes: _Scopes) -> None:
+        self._read(node.generators[0].iter, scopes)
+        inner = (*scopes, _NameScope(names=set(), is_class=False))
+        if scopes[-1].is_class:
+            # The class's names are not visible here, except in the first iterable.
+            inner = (*scopes[:-1], _NameScope(names=set(), is_class=False))
+        for number, each in enumerate(node.generators):
+            self.read([each.target, *([each.iter] if number else ()), *each.ifs], inner)
+        elements = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
+        self.read(elements, inner)
+
+
+def _iterate_parameters(arguments: ast.arguments) -> Iterator[ast.arg]:
+    yield from (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+    yield from (each for each in (arguments.vararg, arguments.kwarg) if each is not None)
+
+
+def _list_parameters(arguments: ast.arguments) -> set[str]:
+    return {each.arg for each in _iterate_parameters(arguments)} | {"__class__"}
+
+
+# Candidates
+
+
+def find_candidates(use: Use, available: Available) -> tuple[Import, ...]:
+    """Return the imports that would define a name and fit all its uses, sorted."""
+    found = {Import(module, use.name) for module in available.symbols.get(use.name, ())}
+    if not use.is_bare:
+        found |= {_import_module(each) for each in available.modules if each.rpartition(".")[2] == use.name}
+        found |= {Import(each) for each in available.installed if each == use.name}
+        usual = _ALIASES.get(use.name, "")
+        if usual.partition(".")[0] in available.installed:
+            found.add(Import(usual, alias=use.name))
+        if use.name in _MODULES and not use.name.startswith("_") and _fits(_load(use.name), use):
+            found.add(Import(use.name))
+    found |= {Import(module, use.name) for module in _NAMED if _is_public_in(module, use)}
+    return tuple(sorted(found))
+
+
+def _import_module(name: str) -> Import:
+    package, _, last = name.rpartition(".")
+    return Import(package, last) if package else Import(last)
+
+
+def _is_public_in(module: str, use: Use) -> bool:
+    found = _load(module)
+    public = _list_public(module)
+    if found is None or use.name not in public:
+        return False
+    if module == "typing" and (use.name in _list_public("collections.abc") or use.name in _list_public("collections")):
+        return False  # an old name for the same
+    return _fits(getattr(found, use.name), use)
+
+
+def _fits(value: object, use: Use) -> bool:
+    """Return whether an object has all attributes that are used; a module that is not loaded has."""
+    return value is None or all(hasattr(value, attribute) for attribute in use.attributes)
+
+
+@cache
+def _load(module: str) -> ModuleType | None:
+    return importlib.import_module(module) if module in _NAMED else None
+
+
+@cache
+def _list_public(module: str) -> frozenset[str]:
+    found = _load(module)
+    names = getattr(found, "__all__", None)
+    if names is not None:
+        return frozenset(names)
+    return frozenset(
+        name
+        for name, value in vars(found).items()
+        if not name.startswith("_")
+        and not isinstance(value, ModuleType)
+        and getattr(value, "__module__", module) in _homes(module)
+    )
+
+
+def _homes(module: str) -> tuple[str | None, ...]:
+    """Return where the objects of a module without ``__all__`` say that they are from."""
+    return (module, f"_{module}", None)
+
+
+# Order
+
+
+@with_deep_stack
+def sort_imports(text: str, *, local: Collection[str]) -> str:
+    """Return the module with its imports sorted in groups, each once: standard library, foreign, ``local`` packages.
+
+    Only statements at the beginning move. None does if one of them has a comment, which belongs to its line, if a name
+    is imported from two places, or if a statement shares its line.
+    """
+    return _change(text, (), local=local)
+
+
+def _change(text: str, added: Iterable[Import], *, local: Collection[str]) -> str:
+    """Return the text with further imports and sorted ones; as it is if that is not certain to be right."""
+    tree = parse(text)
+    newline = "\r\n" if "\r\n" in text else "\n"
+    if tree is None or "\r" in text.replace("\r\n", ""):
+        return text
+    lines, block = text.split(newline), _find_block(tree)
+    if not block:
+        start = (tree.body[0].end_lineno or 0) if ast.get_docstring(tree, clean=False) is not None else 0
+        if not start:  # a shebang, an encoding and other comments of the beginning stay there
+            start = next((at for at, line in enumerate(lines) if not line.startswith("#")), len(lines))
+        space = [""] if start < len(lines) and lines[start].strip() else []
+        new = [*([""] if start else []), *_render(added, local=local), *space]
+        changed = [*lines[:start], *(new if added else []), *lines[start:]]
+    else:
+        first, end = block[0].lineno - 1, block[-1].end_lineno or 0
+        whole = _render({*added, *_read_imports(block)}, local=local)
+        if _can_move(block, lines[first:end]):
+            changed = [*lines[:first], *whole, *lines[end:]]
+        else:
+            changed = [*lines[:end], *_render(added, local=local), *lines[end:]]
+    result = newline.join(changed)
+    return result if _is_same(result, tree, added=added) else text
+
+
+def _find_block(tree: ast.Module) -> list[ast.Import | ast.ImportFrom]:
+    """Return the imports at the beginning, after the docstring."""
+    body = tree.body[1:] if ast.get_docstring(tree, clean=False) is not None else tree.body
+    found = list[ast.Import | ast.ImportFrom]()
+    for node in body:
+        if not _is_import(node):
+            break
+        found.append(node)
+    return found
+
+
+def _is_import(node: ast.stmt) -> TypeGuard[ast.Import | ast.ImportFrom]:
+    return isinstance(node, ast.Import | ast.ImportFrom)
+
+
+def _read_imports(block: Iterable[ast.Import | ast.ImportFrom]) -> Iterator[Import]:
+    for node in block:
+        for alias in node.names:
+            if isinstance(node, ast.Import):
+                yield Import(alias.name, alias=alias.asname or "")
+            else:
+                yield Import("." * node.level + (node.module or ""), alias.name, alias.asname or "")
+
+
+def _can_move(block: Sequence[ast.Import | ast.ImportFrom], lines: Sequence[str]) -> bool:
+    found = {*_read_imports(block)}
+    bound = Counter(each.alias or each.name for each in found if each.name or each.alias)
+    is_clear = all(count == 1 for count in bound.values()) and not any(each.name == "*" for each in found)
+    return is_clear and not any(sign in line for line in lines for sign in ("#", ";", "\\"))
+
+
+def _is_same(text: str, tree: ast.Module, *, added: Iterable[Import]) -> bool:
+    """Return whether a text has the statements of ``tree``, and imports exactly what it did and what was added."""
+    now = parse(text)
+    if now is None or ast.get_docstring(now, clean=False) != ast.get_docstring(tree, clean=False):
+        return False
+    imports = {*_read_imports(_find_block(tree)), *added}
+    is_whole = {*_read_imports(_find_block(now))} == imports
+    return is_whole and [*map(ast.dump, _list_rest(now))] == [*map(ast.dump, _list_rest(tree))]
+
+
+def _list_rest(tree: ast.Module) -> Iterator[ast.stmt]:
+    return itertools.dropwhile(_is_import, tree.body[ast.get_docstring(tree, clean=False) is not None :])
+
+
+def _render(imports: Iterable[Import], *, local: Collection[str]) -> list[str]:
+    """Return the lines of imports, sorted, in groups with an empty line in between."""
+    groups: dict[int, list[Import]] = {}
+    for each in sorted({*imports}, key=_rank):
+        groups.setdefault(_choose_group(each.module, local), []).append(each)
+    lines = list[str]()
+    for _, found in sorted(groups.items()):
+        lines += [""] if lines else []
+        lines += [str(each) for each in found if not each.name]
+        for module, names in itertools.groupby((each for each in found if each.name), key=lambda each: each.module):
+            lines += _render_names(module, [*names])
+    return lines
+
+
+def _rank(each: Import) -> tuple[str, int, str, str]:
+    """Order by module; names as other tools do: constants, classes, the rest."""
+    is_constant, is_class = each.name.isupper() and len(each.name) > 1, each.name[:1].isupper()
+    return each.module, 2 - 2 * is_constant - (is_class and not is_constant), each.name, each.alias
+
+
+def _choose_group(module: str, local: Collection[str]) -> int:
+    top = module.partition(".")[0]
+    if top == "__future__":
+        return 0
+    if not top:  # a relative import
+        return 4
+    if top in local:
+        return 3
+    return 1 if top in sys.stdlib_module_names else 2
+
+
+def _render_names(module: str, imports: Sequence[Import]) -> list[str]:
+    names = [f"{each.name} as {each.alias}" if each.alias else each.name for each in imports]
+    line = f"from {module} import {', '.join(names)}"
+    if len(line) <= _MOST_COLUMNS:
+        return [line]
+    return [f"from {module} import (", *(f"    {name}," for name in names), ")"]
