@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from cdd_agent.evidence.source import Function
+from cdd_agent.generation.assembly import describe_project, write_pyproject
 from cdd_agent.generation.contents import PlannedModule, Symbol, clean_docstring, has_decorator, read_modules
 from cdd_agent.generation.import_plan import ModuleImports, list_names, plan_imports
 from cdd_agent.generation.late_code import Scope, Waits, list_bindings, read_scopes, write_comment
@@ -71,7 +72,7 @@ def make_skeleton(graph: Graph, layout: Layout) -> Mapping[str, str]:
     texts = {
         **_write_modules(read_modules(graph, layout)),
         ".gitignore": GITIGNORE,
-        "pyproject.toml": _write_project(layout),
+        "pyproject.toml": write_pyproject(describe_project(graph, layout), layout, has_readme=False),
         "pytest.ini": PYTEST_INI,
         "tests/.gitkeep": "",
     }
@@ -87,17 +88,6 @@ def list_complete(graph: Graph, layout: Layout) -> tuple[NodeId, ...]:
         node.id
         for node in graph.leaves
         if not any((layout.module_of(each.file_path), each.name) in stubbed for each in node.definitions)
-    )
-
-
-def _write_project(layout: Layout) -> str:
-    where = f'[tool.setuptools.packages.find]\nwhere = ["{SOURCES}"]\n'
-    if all(real == f"{SOURCES}/{layout.package}.py" for _, real in layout.rows):
-        where = f'[tool.setuptools]\npackage-dir = {{"" = "{SOURCES}"}}\npy-modules = ["{layout.package}"]\n'
-    return (
-        '[build-system]\nrequires = ["setuptools>=70.1"]\nbuild-backend = "setuptools.build_meta"\n\n'
-        f'[project]\nname = "{layout.package.replace("_", "-")}"\nversion = "0.1.0"\nrequires-python = ">=3.9"\n\n'
-        f"{where}"
     )
 
 
