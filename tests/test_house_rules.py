@@ -270,7 +270,8 @@ STARTED = {
     "cdd_agent/repl/review_actions.py show_in_program": "the program in the user's CDD_DIFF; its input is a pipe",
     "cdd_agent/repl/workflow_actions.py open_shell": "the user's SHELL, which the user asked for",
     "cdd_agent/repl/workflow_actions.py run_in_shell": "a command that the user typed",
-    "cdd_agent/testrun/interpreter.py _run": "a Python outside of the work tree, isolated and in /",
+    "cdd_agent/testrun/interpreter.py run_outside": "a Python outside of the work tree, isolated and in /; its pip "
+    "downloads wheels, and neither builds nor installs them",
     "cdd_agent/testrun/inside/calls.py CallSession.pytest_sessionfinish": "a copy of the test process, in its sandbox",
     "cdd_agent/testrun/inside/calls.py CallSession._guess_calls": "a copy of the test process, in its sandbox",
     "cdd_agent/runs/jobs.py Jobs.submit": "cdd itself, isolated, with the modules of this process",

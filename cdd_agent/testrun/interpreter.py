@@ -68,7 +68,7 @@ def ask_interpreter(
         if sandbox is not None and is_reached_through(project, python):
             result = _run_sandboxed(python, sandbox, argv=argv)
         else:
-            result = _run(argv, variables=_remove_own_variables(environment))
+            result = run_outside(argv, variables=remove_own_variables(environment))
     except OSError as error:
         return error.strerror or str(error)
     try:
@@ -78,8 +78,11 @@ def ask_interpreter(
         return lines[-1].strip() if lines else f"it ended with status {result.returncode}"
 
 
-def _run(argv: Sequence[str], *, variables: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    """Run a program of the user; raise ``OSError`` if it cannot be started or takes too long."""
+def run_outside(
+    argv: Sequence[str], *, variables: Mapping[str, str], timeout_s: float | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a program of the user without a sandbox; raise ``OSError`` if it cannot be started or takes too long."""
+    limit_s = TIMEOUT_S if timeout_s is None else timeout_s
     with subprocess.Popen(
         list(argv),
         cwd=os.sep,  # not in the project, whose files tools such as pyenv obey
@@ -90,11 +93,11 @@ def _run(argv: Sequence[str], *, variables: Mapping[str, str]) -> subprocess.Com
         start_new_session=True,
     ) as process:
         try:
-            output = [stream.decode("utf-8", "replace") for stream in process.communicate(timeout=TIMEOUT_S)]
+            output = [stream.decode("utf-8", "replace") for stream in process.communicate(timeout=limit_s)]
         except BaseException as error:
             end_group(process)
             if isinstance(error, subprocess.TimeoutExpired):
-                raise _make_timeout() from error
+                raise _make_timeout(limit_s) from error
             raise
     return subprocess.CompletedProcess(process.args, process.returncode, output[0], stderr=output[1])
 
@@ -111,15 +114,16 @@ def _run_sandboxed(python: Path, sandbox: Sandbox, *, argv: tuple[str, ...]) -> 
         )
         result = sandbox.run(command)
     if result.timed_out:
-        raise _make_timeout()
+        raise _make_timeout(TIMEOUT_S)
     return subprocess.CompletedProcess(command.argv, result.exit_status, result.output, stderr=result.output)
 
 
-def _make_timeout() -> TimeoutError:
-    return TimeoutError(f"it did not answer within {TIMEOUT_S:g} seconds")
+def _make_timeout(limit_s: float) -> TimeoutError:
+    return TimeoutError(f"it did not answer within {limit_s:g} seconds")
 
 
-def _remove_own_variables(environment: Mapping[str, str]) -> dict[str, str]:
+def remove_own_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables without the user's key and active environment."""
     return {name: value for name, value in environment.items() if not name.startswith(_LEFT_OUT)}
 
 
@@ -236,7 +240,7 @@ def _creation_order(folder: Path) -> tuple[int, str]:
 
 def _find_on_path(project: Path, environment: Mapping[str, str]) -> Iterator[InterpreterCandidate]:
     # pyenv and similar tools choose the version, so the program itself must say where it is.
-    variables = _choose_version(project) | _remove_own_variables(environment)
+    variables = _choose_version(project) | remove_own_variables(environment)
     for name in ("python", "python3"):
         typed = shutil.which(name, path=environment.get("PATH", ""))
         if typed is None:
@@ -245,7 +249,7 @@ def _find_on_path(project: Path, environment: Mapping[str, str]) -> Iterator[Int
             yield InterpreterCandidate(rule=f"{name} on PATH", path=Path(typed), is_guess=True)
             continue
         try:
-            answer = _run([typed, "-I", "-S", "-c", "import sys; print(sys.executable)"], variables=variables)
+            answer = run_outside([typed, "-I", "-S", "-c", "import sys; print(sys.executable)"], variables=variables)
         except OSError:
             continue
         if answer.returncode == 0 and answer.stdout.strip():
