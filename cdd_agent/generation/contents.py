@@ -280,8 +280,16 @@ def _sort_groups(groups: Mapping[str, list[ast.stmt]], tops: Iterable[str]) -> d
 
 
 def list_early(statements: Iterable[ast.AST]) -> set[str]:
-    """Return the names that are needed when the module is imported."""
-    return {node.id for each in statements for node in iterate_early(each) if isinstance(node, ast.Name)}
+    """Return the names of the module that are needed when it is imported."""
+    found = set[str]()
+    for each in statements:
+        if isinstance(each, ast.ClassDef):
+            head = [*each.decorator_list, *each.bases, *(keyword.value for keyword in each.keywords)]
+            own = {name for name, _ in list_stubs(each.body)}
+            found |= list_early(head) | (list_early(each.body) - own)
+        else:
+            found |= {node.id for node in iterate_early(each) if isinstance(node, ast.Name)}
+    return found
 
 
 def iterate_early(node: ast.AST) -> Iterator[ast.AST]:

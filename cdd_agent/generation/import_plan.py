@@ -33,21 +33,23 @@ class ModuleImports:
 
 
 Edges: TypeAlias = dict[str, set[str]]
-"""Module -> modules that it imports when it is imported."""
+"""Module -> modules that it loads when it is imported, with their packages."""
 
 
 def plan_imports(modules: Mapping[str, PlannedModule]) -> dict[str, ModuleImports]:
     """Return module -> the imports that it gets."""
     plan = {name: ModuleImports() for name in modules}
     classes = _find_unique_classes(modules)
-    edges: Edges = {name: set(_list_code_imports(module, modules)) for name, module in modules.items()}
+    edges: Edges = {name: set() for name in modules}
+    for name, module in modules.items():
+        edges[name].update(*(_list_loaded(name, target) for target in _list_code_imports(module, modules)))
     movable = list[tuple[PlannedModule, str, Symbol, bool]]()
     for module in modules.values():
         for qualified, symbol in _list_wanted(module, classes=classes):
             early, typed = list_early(module.pieces[qualified]), list_names(module.pieces[qualified])
             if symbol.name and symbol.name in early:
                 plan[module.name].top[symbol] = ""
-                edges[module.name].add(symbol.module)
+                edges[module.name] |= _list_loaded(module.name, symbol.module)
             else:
                 movable.append((module, qualified, symbol, symbol.name in typed))
     needed = {(module.name, symbol) for module, qualified, symbol, _ in movable if symbol in module.needs[qualified]}
@@ -55,10 +57,11 @@ def plan_imports(modules: Mapping[str, PlannedModule]) -> dict[str, ModuleImport
     for module, qualified, symbol, is_typed in movable:
         imports = plan[module.name]
         is_needed = symbol in module.needs[qualified]
-        is_free = is_needed and not (has_circle and _can_reach(edges, [symbol.module], end=module.name))
+        loaded = _list_loaded(module.name, symbol.module)
+        is_free = is_needed and not (has_circle and _can_reach(edges, loaded, end=module.name))
         if symbol.module in edges[module.name] or is_free:
             imports.top[symbol] = ""
-            edges[module.name].add(symbol.module)
+            edges[module.name] |= loaded
             continue
         if is_needed:
             imports.local.setdefault(qualified, {})[symbol] = ""
@@ -179,7 +182,7 @@ def _list_code_imports(module: PlannedModule, modules: Mapping[str, PlannedModul
 def _has_circle(edges: Edges, more: Iterable[tuple[str, str]]) -> bool:
     everything: Edges = {name: {*targets} for name, targets in edges.items()}
     for source, target in more:
-        everything[source].add(target)
+        everything[source] |= _list_loaded(source, target)
     try:
         graphlib.TopologicalSorter(everything).prepare()
     except graphlib.CycleError:
@@ -223,10 +226,6 @@ def _name_imports(module: PlannedModule, imports: ModuleImports) -> None:
 
 def _plan_exports(modules: Mapping[str, PlannedModule], plan: Mapping[str, ModuleImports], *, edges: Edges) -> None:
     """Choose what each package exports, and which packages would import their modules in a circle."""
-    everything: Edges = {name: {*targets} for name, targets in edges.items()}
-    for name, targets in edges.items():
-        own = {name, *_list_parents(name)}
-        everything[name] |= {parent for target in targets for parent in _list_parents(target)} - own
     for module in modules.values():
         if not module.is_package or module.code or module.unreadable:
             continue
@@ -238,11 +237,16 @@ def _plan_exports(modules: Mapping[str, PlannedModule], plan: Mapping[str, Modul
         exports = {name: child for name, child in public if counts[name] == 1 and name not in taken}
         imports = plan[module.name]
         imports.exports, sources = dict(sorted(exports.items())), {*exports.values()}
-        imports.is_lazy = _can_reach(everything, sources, end=module.name)
+        imports.is_lazy = _can_reach(edges, sources, end=module.name)
         if not imports.is_lazy:
-            everything[module.name] |= sources
+            edges[module.name] |= sources
 
 
-def _list_parents(name: str) -> list[str]:
-    parts = name.split(".")
-    return [".".join(parts[:end]) for end in range(1, len(parts))]
+def _list_loaded(name: str, target: str) -> set[str]:
+    """Return what an import of ``target`` loads: it and its packages, without those that ``name`` is in."""
+
+    def list_all(path: str) -> set[str]:
+        parts = path.split(".")
+        return {".".join(parts[:end]) for end in range(1, len(parts) + 1)}
+
+    return (list_all(target) - list_all(name)) | {target}

@@ -7,7 +7,7 @@ binds a name to None for the time being, goes.
 import ast
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cdd_agent.evidence.source import Function, read_last_name
 from cdd_agent.generation.contents import PlannedModule, Symbol, iterate_early
@@ -15,7 +15,8 @@ from cdd_agent.generation.import_plan import ModuleImports, iterate_block, read_
 from cdd_agent.generation.signatures import list_stubs
 
 _CONSTRUCTORS = ("__init__", "__new__", "__post_init__")
-_MOST_BASES = 50
+_MOST_STEPS = 20
+"""From a class to its bases, or from a module to one that it imports a name from."""
 _LATE = re.compile(r"(?P<indent>\s*)#: after (?P<names>[\w., ]+): (?P<code>.*)")
 _UNTIL = re.compile(r".*  #: until (?P<names>[\w., ]+)")
 
@@ -43,6 +44,8 @@ class Scope:
     module: PlannedModule
     names: Mapping[str, Symbol | None]
     stars: Sequence[str]
+    inside: Mapping[str, Collection[str]] = field(default_factory=dict)
+    """Name in the body of a class -> import paths of the stubs that a call of it calls."""
     late: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Name that is None for the time being -> import paths of the definitions that it waits for."""
 
@@ -71,37 +74,56 @@ class Waits:
 
     def list_called(self, func: ast.expr, scope: Scope) -> set[str]:
         """Return the import paths of the stubs that a call of an expression would call."""
-        match func:
-            case ast.Name(id=name):
-                return self._list_of(self._find(name, scope))
-            case ast.Attribute(value=ast.Name(id=owner), attr=name):
-                symbol = self._find(owner, scope)
-                if symbol is None:
-                    return set()
-                if not symbol.name:
-                    return self._list_of(Symbol(symbol.module, name))
-                if f"{symbol.module}.{symbol.name}" in self.modules:
-                    return self._list_of(Symbol(f"{symbol.module}.{symbol.name}", name))
-                return self._list_methods(symbol, (name,))
-            case _:
-                return set()
+        if isinstance(func, ast.Name) and func.id in scope.inside:
+            return {*scope.inside[func.id]}
+        symbol = self._resolve(func, scope)
+        if symbol is None and isinstance(func, ast.Attribute):
+            owner = self._resolve(func.value, scope)
+            return self._list_methods(owner, (func.attr,)) if owner is not None else set()
+        return self._list_of(symbol)
 
-    def _find(self, name: str, scope: Scope) -> Symbol | None:
+    def _resolve(self, node: ast.expr, scope: Scope) -> Symbol | None:
+        """Return what a dotted name is; None if it is not a module, or a name of one."""
+        match node:
+            case ast.Name(id=name) if name not in scope.inside:
+                return self._find(name, scope)
+            case ast.Attribute(value=value, attr=name):
+                owner = self._resolve(value, scope)
+                module = f"{owner.module}.{owner.name}".strip(".") if owner is not None else ""
+                if f"{module}.{name}" in self.modules:
+                    return Symbol(f"{module}.{name}", "")
+                return self._find(name, self.scopes[module]) if module in self.scopes else None
+            case _:
+                return None
+
+    def enter(self, owner: ast.ClassDef, scope: Scope, *, qualified: str) -> Scope:
+        """Return the scope of the body of a class."""
+        inside: dict[str, set[str]] = {}
+        for name, each in list_stubs(owner.body):
+            path = {_find_piece(scope.module, f"{qualified}.{name}")}
+            methods = {inner for inner, _ in list_stubs(each.body)} if isinstance(each, ast.ClassDef) else set[str]()
+            is_stub = isinstance(each, Function) or not methods.isdisjoint(_CONSTRUCTORS)
+            inside.setdefault(name, set()).update(path if is_stub else ())
+        return replace(scope, inside=inside)
+
+    def _find(self, name: str, scope: Scope, *, depth: int = 0) -> Symbol | None:
         """Return what a name is, through the modules that only pass it on."""
-        seen = set[tuple[str, str]]()
-        while (scope.module.name, name) not in seen:
-            seen.add((scope.module.name, name))
-            if name in scope.module.groups:
-                return Symbol(scope.module.name, name)
-            symbol = scope.names.get(name)
-            if symbol is None:
-                symbol = next((Symbol(star, name) for star in scope.stars if star in self.modules), None)
-            if symbol is None or not symbol.name or symbol.module not in self.scopes:
+        if name in scope.module.groups:
+            return Symbol(scope.module.name, name)
+        given = scope.names.get(name)
+        candidates = [Symbol(star, name) for star in scope.stars] if given is None else [given]
+        for symbol in candidates:
+            module = f"{symbol.module}.{symbol.name}".strip(".")
+            if module in self.modules:
                 return symbol
-            if f"{symbol.module}.{symbol.name}" in self.modules:
-                return symbol
-            scope, name = self.scopes[symbol.module], symbol.name
-        return None
+            found = None
+            if symbol.name and symbol.module in self.scopes and depth < _MOST_STEPS:
+                found = self._find(symbol.name, self.scopes[symbol.module], depth=depth + 1)
+            if found is not None:
+                return found
+        # An import of a module from anywhere makes it a name of its package.
+        inside = f"{scope.module.name}.{name}"
+        return Symbol(inside, "") if inside in self.modules else None
 
     def _list_of(self, symbol: Symbol | None) -> set[str]:
         module = self.modules.get(symbol.module) if symbol is not None else None
@@ -119,14 +141,19 @@ class Waits:
         for own in (each for each in statements if isinstance(each, ast.ClassDef)):
             defined = {name for name, each in list_stubs(own.body) if isinstance(each, Function)}
             for method in defined.intersection(methods):
-                qualified = f"{symbol.name}.{method}"
-                is_leaf = module is not None and qualified in module.pieces
-                found.add(f"{symbol.module}.{qualified if is_leaf else symbol.name}")
+                found.add(_find_piece(self.scopes[symbol.module].module, f"{symbol.name}.{method}"))
             for base in own.bases:
                 inherited = self._find(read_last_name(base), self.scopes[symbol.module])
-                if inherited is not None and inherited != symbol and depth < _MOST_BASES and not found:
+                if inherited is not None and inherited != symbol and depth < _MOST_STEPS and not found:
                     found |= self._list_methods(inherited, methods, depth=depth + 1)
         return found
+
+
+def _find_piece(module: PlannedModule, qualified: str) -> str:
+    """Return the import path of the leaf that a definition is part of."""
+    while qualified not in module.pieces and "." in qualified:
+        qualified = qualified.rpartition(".")[0]
+    return f"{module.name}.{qualified}"
 
 
 def read_scopes(modules: Mapping[str, PlannedModule], plan: Mapping[str, ModuleImports]) -> dict[str, Scope]:

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from docstring_parser import Docstring, DocstringParam
 
 MOST_CHARACTERS = 20_000
-"""Of a signature or docstring; the rest of a longer docstring is not read for parameters."""
+"""Of a docstring; the rest of a longer one is not read for parameters."""
+MOST_SOURCE = 200_000
+"""Characters of a signature."""
 MOST_TYPE = 200
 _CLASS_TYPES = ("class", "dataclass", "enum", "exception", "interface", "protocol")
 _VALUE_TYPES = ("attribute", "constant", "variable")
@@ -139,7 +141,7 @@ def _last(definition: Definition) -> str:
 def _parse_stub(text: str, name: str) -> tuple[ast.stmt, ...] | None:
     """Return the statements of a stub source, also of one without ``: ...`` or without the name."""
     text, last = textwrap.dedent(text).strip(), name.rpartition(".")[2]
-    if not text or len(text) > MOST_CHARACTERS:
+    if not text or len(text) > MOST_SOURCE:
         return None
     start = "async def" if text.startswith("async ") else "def"
     called = f"{start} {last}" + re.sub(rf"^(async\s+)?(def\s+)?([\w.]+\.)?{re.escape(last)}\s*(?=\()", "", text)
@@ -401,8 +403,10 @@ def _compare_blocks(
 ) -> Iterator[Deviation]:
     """Compare the definitions of each name, in their order: a name may have several."""
     wanted, present = _group(expected), _group(found)
-    for name, definitions in wanted.items():
-        others = present.get(name, [])
+    for name, statements in wanted.items():
+        definitions, others = statements, present.get(name, [])
+        if isinstance(definitions[0], Function | ast.ClassDef):  # other code may wrap it later
+            definitions, others = _select_definitions(definitions), _select_definitions(others)
         if len(definitions) != len(others):
             source = "\n".join(map(ast.unparse, definitions))
             shown = "\n".join(_write_header(each) for each in others)
@@ -410,6 +414,10 @@ def _compare_blocks(
             continue
         for one, other in zip(definitions, others, strict=True):
             yield from _compare(one, other, name=prefix + name, is_given=is_given)
+
+
+def _select_definitions(statements: Iterable[ast.stmt]) -> list[ast.stmt]:
+    return [each for each in statements if isinstance(each, Function | ast.ClassDef)]
 
 
 def _group(body: Iterable[ast.stmt]) -> dict[str, list[ast.stmt]]:

@@ -189,7 +189,7 @@ class _Writer:
         source = "\n".join(map(ast.unparse, statements))
         while self.marker in source:
             self.marker += "_"
-        body = self._defer(statements)
+        body = self._defer(statements, self.scope)
         for each in body:
             _indent_docstrings(each, depth=0)
         text = _write_headers("\n\n\n".join(map(ast.unparse, body)))
@@ -199,25 +199,26 @@ class _Writer:
 
         return re.sub(rf"^( *){self.marker}(\d+)\n+", place, f"{text}\n", flags=re.MULTILINE).rstrip("\n")
 
-    def _defer(self, body: Iterable[ast.stmt]) -> list[ast.stmt]:
-        """Replace decorators and class-level code that wait for stubs by markers."""
+    def _defer(self, body: Iterable[ast.stmt], scope: Scope, *, owner: str = "") -> list[ast.stmt]:
+        """Replace decorators and class-level code that wait for stubs by markers. ``owner``: the class, with a dot."""
         found = list[ast.stmt]()
         for each in body:
             if isinstance(each, Function | ast.ClassDef):
                 for decorator in each.decorator_list[:]:
-                    bare = ast.Module(body=[ast.copy_location(_decorate(decorator), each)], type_ignores=[])
-                    waits = self.waits.list_waits(bare, self.scope)
+                    waits = self.waits.list_waits(_decorate(decorator), scope)
                     if waits:
                         found.append(self._mark(write_comment([f"@{ast.unparse(decorator)}"], waits=waits, bound=[])))
                         each.decorator_list.remove(decorator)
                 if isinstance(each, ast.ClassDef):
-                    each.body = self._defer(each.body)
+                    qualified = owner + each.name
+                    inner = self.waits.enter(each, scope, qualified=qualified)
+                    each.body = self._defer(each.body, inner, owner=f"{qualified}.")
                 found.append(each)
                 continue
-            waits = () if isinstance(each, ast.If | ast.Try) else self.waits.list_waits(each, self.scope)
+            waits = () if isinstance(each, ast.If | ast.Try) else self.waits.list_waits(each, scope)
             if waits:
-                bound = list_bindings(each)
-                found.append(self._mark(write_comment(ast.unparse(each).split("\n"), waits=waits, bound=bound)))
+                lines = ast.unparse(each).split("\n")
+                found.append(self._mark(write_comment(lines, waits=waits, bound=list_bindings(each))))
             else:
                 found.append(each)
         return found

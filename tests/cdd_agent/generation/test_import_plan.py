@@ -1,8 +1,17 @@
+import importlib
+import importlib.abc
+import sys
 from collections.abc import Mapping
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cdd_agent.generation.layout import Layout
 from cdd_agent.generation.skeleton import make_skeleton
-from cdd_agent.tickets.graph import Node
+from cdd_agent.tickets.graph import Graph, Node
 from tests.fakes.graphs import composite, leaf, make_graph
 
 
@@ -97,3 +106,54 @@ def test_what_the_code_of_a_module_imports_is_not_imported_again() -> None:
     )
     assert list_imports(texts["main.py"])[0] == "from app.late import d"
     assert list_imports(texts["main.py"])[1:] == [line for line in code.split("\n") if line]
+
+
+class Texts(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Imports modules from texts."""
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self.texts = {path.removesuffix(".py").replace("/", "."): text for path, text in texts.items()}
+
+    def find_spec(self, name: str, path: object, target: object = None) -> ModuleSpec | None:
+        is_package = f"{name}.__init__" in self.texts
+        if not is_package and name not in self.texts:
+            return None
+        return ModuleSpec(name, self, is_package=is_package)
+
+    def exec_module(self, module: ModuleType) -> None:
+        name = module.__name__
+        exec(compile(self.texts.get(name) or self.texts[f"{name}.__init__"], name, "exec"), vars(module))
+
+    def forget(self) -> None:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "skel"]:
+            del sys.modules[name]
+
+
+FILES = ("__init__", "a", "b", "p/__init__", "p/c", "p/d", "p/q/e", "q/f", "q/__init__")
+
+
+@st.composite
+def needs(draw: st.DrawFn) -> Graph:
+    ids = [str(number) for number in range(draw(st.integers(2, 14)))]
+    some = st.lists(st.sampled_from(ids), max_size=3)
+    files = st.sampled_from(FILES)
+    return make_graph(*(leaf(f"f{id}", f"skel/{draw(files)}.py", *draw(some), id=id) for id in ids))
+
+
+@given(needs())
+def test_every_module_can_be_imported_first_and_every_stub_raises(graph: Graph) -> None:
+    layout = Layout.of(graph, "g")
+    finder = Texts({path[4:]: text for path, text in make_skeleton(graph, layout).items() if path.endswith(".py")})
+    sys.meta_path.insert(0, finder)
+    try:
+        for name in sorted({layout.module_of(node.file_path) for node in graph.leaves}):
+            module = importlib.import_module(name)
+            assert all(hasattr(module, each) for each in getattr(module, "__all__", ()))
+            finder.forget()
+        for node in graph.leaves:
+            stub = getattr(importlib.import_module(layout.module_of(node.file_path)), node.name)
+            with pytest.raises(NotImplementedError):
+                stub()
+    finally:
+        finder.forget()
+        sys.meta_path.remove(finder)

@@ -63,3 +63,23 @@ def test_class_level_code_waits_and_classes_without_a_constructor_do_not_count()
     done = write_late_code(text, {"app.m.make", "app.m.Own"})
     assert "    b: int = make()\n    c = Heir()\n    d = 1\n    @make\n    def m(self):" in done
     compile(done, "m", "exec")
+
+
+def test_what_waits_is_found_through_other_modules_and_inside_of_classes() -> None:
+    inner = "class Inner:\n        def __init__(self): ..."
+    nodes = (
+        leaf("make", "src/app/deep/a.py", signature="make()"),
+        leaf("Sort.compare", signature="(op)"),
+        leaf("Sort", signature=f"class Sort:\n    {inner}\n    x = Inner()\n    y = compare(1)\n    compare = 2"),
+        leaf("value", signature="@property\ndef value(self): ...\n@value.setter\ndef value(self, v): ..."),
+        composite("deep", "src/app/deep/__init__.py", code="from .a import *\nfrom . import a as other\n"),
+        composite("app", "src/app/__init__.py", code="from .deep import make as first, other\nimport app.deep as d\n"),
+        composite("m", code="import app\napp.first()\napp.d.a.make()\napp.other.make()\napp.other.none()\n"),
+    )
+    text = write(*nodes)
+    calls = ("app.first()", "app.d.a.make()", "app.other.make()")
+    assert all(f"\n#: after app.deep.a.make: {call}\n" in text for call in calls)
+    assert "\napp.other.none()\n" in text
+    assert "    x = None  #: until app.m.Sort\n    #: after app.m.Sort: x = Inner()\n" in text
+    assert "    y = None  #: until app.m.Sort.compare\n    #: after app.m.Sort.compare: y = compare(1)\n" in text
+    assert "@value.setter\n" in text

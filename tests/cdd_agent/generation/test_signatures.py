@@ -47,7 +47,7 @@ def test_the_signature_of_a_method_may_name_its_class_or_be_inside_it() -> None:
 
 
 def test_what_is_no_signature_is_open_and_the_docstring_counts() -> None:
-    for signature in ("def g(x): ...", "((((", "def f(x, x): ...", "def f(x): \0", "class g: ...", "f", "x" * 100_000):
+    for signature in ("def g(x): ...", "((((", "def f(x, x): ...", "def f(x): \0", "class g: ...", "f", "x" * 300_000):
         found = read_signature(define("Do.\n\nArgs:\n    y: A.", signature))
         assert ([kind for kind, _ in found.open], found.is_given) == (["signature", "types"], False)
         assert ast.unparse(found.statements[0]).startswith("def f(y)")
