@@ -502,6 +502,7 @@ class Composition:
         workplace, suite = self._choose_workplace(name, left_out=left_out)
         if policy.test_timeout_s is not None:
             suite = suite.with_timeout(policy.test_timeout_s)
+        suite = suite.with_test_limit(policy.seconds_per_test)
         workspace = Workspace(
             suite.root,
             shown_at=self.root,

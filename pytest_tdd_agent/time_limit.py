@@ -132,7 +132,7 @@ class TimeLimit:
 
 
 class LaterTests:
-    """The first hook of a setup that is no wrapper, so the hooks of other plugins find what their wrappers prepare."""
+    """Skips tests, not in a wrapper: the teardown of other plugins needs what their wrappers do in setup."""
 
     def __init__(self, limit_s: float, witness: Witness) -> None:
         """Skip the tests after those that ``witness`` knows."""

@@ -43,6 +43,7 @@ from cdd_agent.workspace.files import Workspace
 from cdd_agent.workspace.memory import NO_MEMORY, Memory
 from pytest_tdd_agent.comparison import find_spared
 from pytest_tdd_agent.report import Clause, Reason, SuiteReport, Verdict, add_tests, count_outcomes, list_failing
+from pytest_tdd_agent.wording import explain as explain_problem
 
 Kind: TypeAlias = plan.Kind
 """The kind of change; it decides the prefix of the commits."""
@@ -161,6 +162,8 @@ class Policy:
     """The files begin with the user's uncommitted changes, which stay out of every commit."""
     test_timeout_s: float | None = None
     """Of one run of tests; None: that of the project's settings."""
+    seconds_per_test: float | None = None
+    """After this time, a test has failed and those after it are skipped; None: no limit."""
     keeps_partial: bool = False
     """Commit a failed GREEN that fixes some of the item's tests and breaks none."""
 
@@ -533,9 +536,11 @@ class Context:
         return run
 
     def require_report(self, run: SuiteRun) -> SuiteReport:
-        """Return the report of a run before any work; raises ``EnvironmentMissing`` if there is none."""
-        if run.report is None:
-            happened = f"The project's tests cannot be run: {run.problem}.\n{run.output.strip()[-2000:]}"
+        """Return the report of a run before any work; raises ``EnvironmentMissing`` if there is no whole one."""
+        endless = None if run.report is None else run.report.problem
+        if run.report is None or endless is not None:
+            why = run.problem if endless is None else explain_problem(endless)
+            happened = f"The project's tests cannot be run: {why}.\n{run.output.strip()[-2000:]}"
             hint = (
                 self.policy.if_slow
                 if run.cause == "timed_out"

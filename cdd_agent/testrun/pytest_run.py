@@ -234,6 +234,8 @@ class PytestSuite:
     """Folder for bytecode between runs; with None, the project is compiled from its sources."""
     compiled: CompiledSources | None = None
     """Sources that are compiled already, for runs without ``bytecode``."""
+    seconds_per_test: float | None = None
+    """The time limit of one test; None: only that of the run."""
     flaky: int = 0
     """How often to rerun a test that fails unexpectedly."""
     reads: tuple[Path, ...] = ()
@@ -267,7 +269,8 @@ class PytestSuite:
         if self.sandbox.level not in ISOLATING_LEVELS:
             return None
         python = self.interpreter
-        chosen = (str(self.flaky), str(self.is_plain), str(self.hides_run), self.hash_seed, self.setup)
+        limit = str(self.seconds_per_test or "")
+        chosen = (str(self.flaky), limit, str(self.is_plain), str(self.hides_run), self.hash_seed, self.setup)
         return self.sandbox.level, self.command, python.python, python.pytest, python.user_base, *chosen
 
     @property
@@ -321,6 +324,10 @@ class PytestSuite:
     def with_timeout(self, timeout_s: float) -> "PytestSuite":
         """Return the same tests with another time limit for a run."""
         return replace(self, timeout_s=timeout_s)
+
+    def with_test_limit(self, seconds: float | None) -> "PytestSuite":
+        """Return the same tests with another time limit for each test."""
+        return replace(self, seconds_per_test=seconds)
 
     def with_sandbox(self, sandbox: Sandbox) -> "PytestSuite":
         """Return the same tests in another sandbox."""
@@ -411,11 +418,12 @@ class PytestSuite:
     ) -> RecordedRun:
         """Run pytest with the plugin in the folder ``private``, and read its records."""
         flaky = ("--tdd-agent-flaky", str(self.flaky)) if self.flaky else ()
+        limit = ("--tdd-agent-test-timeout", str(self.seconds_per_test)) if self.seconds_per_test else ()
         run_plugin, plugin = f"tdd_agent_run_{nonce}", f"tdd_agent_{nonce}"
         arguments = (
             *("-p", run_plugin, "-p", f"no:{pytest_tdd_agent.__name__}", "-p", plugin),
             *("--tdd-agent-report", str(private / "report.json"), "--tdd-agent-nonce", nonce),
-            *("--tdd-agent-audit", *flaky),
+            *("--tdd-agent-audit", *flaky, *limit),
             *("--rootdir=.", "--continue-on-collection-errors", "--maxfail=0", "--color=no", *arguments),
         )
         task = {
@@ -521,7 +529,7 @@ class PytestSuite:
         return self.sandbox.run(command)
 
     def _judge_records(self, run: RecordedRun, private: Path) -> tuple[SuiteReport | None, NoReport | None]:
-        """Return the report if it is complete and can be trusted, or else the problem."""
+        """Return the report if it can be trusted, and is complete or names a test that did not end; or the problem."""
         result, report, broken, running = (
             run.result,
             run.recording.report,
@@ -533,6 +541,8 @@ class PytestSuite:
         if broken is not None and broken.code not in UNFINISHED:
             advice = "Find the code that writes to the plugin's descriptor"
             return None, NoReport(happened=f"the results cannot be trusted: {explain(broken)}. {advice}")
+        if report is not None and broken is not None and broken.code == "endless_test":
+            return replace(report, sandbox=result.level, problem=broken), None
         # The project's own hooks may end the process with any status after the session was finished.
         if report is None or broken is not None or (result.exit_status == _USAGE_ERROR and not report.complete):
             absent = _ABSENT_MODULE.search(find_refusal(result.output) or "")

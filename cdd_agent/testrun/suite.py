@@ -241,6 +241,9 @@ class Suite(Protocol):
     def with_timeout(self, timeout_s: float) -> "Suite":
         """Return the same tests with another time limit."""
 
+    def with_test_limit(self, seconds: float | None) -> "Suite":
+        """Return the same tests with a time limit for each test; other frameworks than pytest have none."""
+
     def with_sandbox(self, sandbox: Sandbox) -> "Suite":
         """Return the same tests in another sandbox."""
 

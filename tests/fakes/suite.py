@@ -67,6 +67,7 @@ class FakeSuite:
     interpreter: Interpreter
     sandbox: Sandbox = field(default_factory=PlainSandbox)
     timeout_s: float = 60
+    seconds_per_test: float | None = None
     conventions: Conventions = PYTEST
     is_anew: bool = False
     original: Original | None = None
@@ -106,6 +107,10 @@ class FakeSuite:
     def with_timeout(self, timeout_s: float) -> "FakeSuite":
         """Return the same tests; ``asked`` tells the time limit."""
         return replace(self, timeout_s=timeout_s)
+
+    def with_test_limit(self, seconds: float | None) -> "FakeSuite":
+        """Return the same tests; ``seconds_per_test`` tells the time limit."""
+        return replace(self, seconds_per_test=seconds)
 
     def with_sandbox(self, sandbox: Sandbox) -> "FakeSuite":
         """Return the same tests with another sandbox."""

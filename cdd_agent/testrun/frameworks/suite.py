@@ -109,6 +109,10 @@ class CommandSuite:
         """Return the same tests with another time limit for a run."""
         return replace(self, timeout_s=timeout_s)
 
+    def with_test_limit(self, seconds: float | None) -> "CommandSuite":
+        """Return the same tests."""
+        return self
+
     def with_sandbox(self, sandbox: Sandbox) -> "CommandSuite":
         """Return the same tests in another sandbox."""
         return replace(self, sandbox=sandbox)

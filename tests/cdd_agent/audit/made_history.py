@@ -84,6 +84,9 @@ class Remembered:
     def with_timeout(self, timeout_s: float) -> "Remembered":
         return self
 
+    def with_test_limit(self, seconds: float | None) -> "Remembered":
+        return self
+
     def with_sandbox(self, sandbox: Sandbox) -> "Remembered":
         return replace(self, suite=self.suite.with_sandbox(sandbox))
 

@@ -16,6 +16,7 @@ from cdd_agent.tdd.context import Context, Kind, Phase, WorkItem
 from cdd_agent.tdd.recovery import StepRecovery
 from cdd_agent.tdd.step import snapshot_ref
 from cdd_agent.tdd.verdict import judge_run
+from cdd_agent.testrun.suite import SuiteRun
 from cdd_agent.work.outcome import Open
 from cdd_agent.work.records import find_records
 from cdd_agent.work.state import AttemptRecord, StepExecution
@@ -90,6 +91,13 @@ def test_a_test_that_ends_the_process_is_in_the_hint(context: Context) -> None:
         context.require_report(run)
     assert missing.value.hint.startswith("see what happens there: ")
     assert missing.value.hint.endswith(" 'tests/test_a.py::test_x[a b]'")
+
+
+def test_a_baseline_needs_the_results_of_all_tests(context: Context) -> None:
+    endless = StreamProblem("endless_test", "tests/test_a.py::test_x")
+    report = SuiteReport(False, 1, "n", "3.11", "9", "/p", "2026-01-01T12:00:00Z", 1, problem=endless)
+    with pytest.raises(EnvironmentMissing, match=r"did not end, even by an exception, .*: tests/test_a.py::test_x"):
+        context.require_report(SuiteRun(report=report, output="", duration_s=1, broken=endless))
 
 
 @pytest.mark.slow

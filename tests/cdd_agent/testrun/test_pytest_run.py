@@ -16,7 +16,7 @@ from cdd_agent.testrun.inside import compiler, launcher, plain_pytest, redirect,
 from cdd_agent.testrun.interpreter import find_interpreter
 from cdd_agent.testrun.pytest_run import PytestSuite
 from pytest_tdd_agent.codec import load
-from pytest_tdd_agent.report import count_outcomes
+from pytest_tdd_agent.report import StreamProblem, count_outcomes
 from tests.cdd_agent.testrun.conftest import outcomes, problem
 from tests.fakes.cases import soak_after
 
@@ -329,6 +329,7 @@ def test_flaky_tests_are_tried_again_only_if_that_is_asked_for(suite: PytestSuit
     assert problem(replace(suite, sandbox=recorder).run()) == "pytest ended with status 1 and left no report: no output"
     replace(suite, sandbox=recorder, flaky=2).run()
     without, asked = recorder.commands
+    assert "--tdd-agent-test-timeout" not in without
     assert "--tdd-agent-flaky" not in without
     assert asked[asked.index("--tdd-agent-flaky") + 1] == "2"
 
@@ -418,6 +419,25 @@ def test_a_test_that_never_ends_has_failed_in_a_saved_report_and_the_others_run(
     assert (failure.kind, failure.message) == ("timeout", "the test did not end within 5 s")
     assert (report.complete, report.collected, report.deselected, report.signs) == (True, 4, 0, ())
     assert run.notices[0] == "test_a.py::test_loop[2] did not end: it counts as failed."
+
+
+def test_a_test_that_survives_its_own_limit_is_in_the_report(tmp_path: Path, suite: PytestSuite) -> None:
+    grace = "import sys\nnext(v for n, v in sys.modules.items() if n.endswith('.time_limit')).GRACE_S = 0.2\n"
+    (tmp_path / "conftest.py").write_text(grace)
+    survive = "import time\ndef test_a(): pass\ndef test_b():\n    while True:\n        try: time.sleep(0.01)\n"
+    (tmp_path / "test_a.py").write_text(f"{survive}        except BaseException: pass\ndef test_c(): pass\n")
+    run = suite.with_test_limit(0.3).run(keep=tmp_path / ".cdd" / "a.json")
+    report = run.report
+    assert report is not None
+    assert (report.complete, report.problem) == (False, StreamProblem("endless_test", "test_a.py::test_b"))
+    assert [(case.nodeid, case.outcome) for case in report.tests] == [
+        ("test_a.py::test_a", "passed"),
+        ("test_a.py::test_b", "failed"),
+    ]
+    failure = report.tests[-1].failure
+    assert failure is not None
+    assert (failure.kind, failure.path, failure.frames[-1].function) == ("timeout", "test_a.py", "test_b")
+    assert suite.signature != suite.with_test_limit(0.3).signature or suite.signature is None
 
 
 @pytest.mark.slow
