@@ -1,4 +1,4 @@
-"""The report of a generation, its checkpoint, and the graph with what became of its nodes. Pure.
+"""The report of a generation, its checkpoint, its test results, and the graph with what became of its nodes. Pure.
 
 Every number is counted in the record. Reasons and names come from models and graphs, so they become plain text of one
 line.
@@ -6,8 +6,10 @@ line.
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 import msgspec
 
@@ -25,6 +27,7 @@ from cdd_agent.tickets.graph import Graph, ImportCycle, NodeId
 from cdd_agent.tickets.graph_file import encode_graph
 from cdd_agent.untrusted.documents import check_json, encode_json
 from cdd_agent.untrusted.text import clean, shorten
+from pytest_tdd_agent.report import Failure, SuiteReport
 
 REPORT = "docs/generation_report.md"
 CHECKPOINT = "docs/generation_checkpoint.json"
@@ -427,39 +430,55 @@ def export_graph(graph: Graph, outcome: GenerationOutcome) -> bytes:
     return encode_graph(replace(graph, nodes=nodes, metadata={**graph.metadata, "generation": about}))
 
 
-# Coverage
+# The tests
+
+_NOT_XML = re.compile("[^\t\n\r\\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_ELEMENTS = {"failed": "failure", "error": "error", "skipped": "skipped", "xfailed": "skipped", "xpassed": ""}
 
 
-class _CoverageSummary(msgspec.Struct):
-    percent_covered: float
+def write_junit(report: SuiteReport) -> bytes:
+    """Return the content of ``test_results.xml``: a run of the tests in the form that CI services read."""
+    suites = Element("testsuites")
+    counts = Counter(case.outcome for case in report.tests)
+    errors = counts["error"] + len(report.collect_errors)
+    suite = SubElement(
+        suites,
+        "testsuite",
+        name="pytest",
+        tests=str(len(report.tests) + len(report.collect_errors)),
+        failures=str(counts["failed"]),
+        errors=str(errors),
+        skipped=str(counts["skipped"] + counts["xfailed"]),
+        time=f"{report.duration_s:.3f}",
+        timestamp=report.started_at,
+    )
+    for case in report.tests:
+        element = _add_case(suite, case.nodeid, duration_s=case.duration_s)
+        if name := _ELEMENTS.get(case.outcome, ""):
+            _add_failure(element, name, failure=case.failure, reason=case.reason)
+    for error in report.collect_errors:
+        _add_failure(_add_case(suite, error.nodeid, duration_s=0), "error", failure=error.failure)
+    indent(suites)
+    text: str = tostring(suites, encoding="unicode")
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{text}\n'.encode()
 
 
-class _CoverageRegion(msgspec.Struct):
-    summary: _CoverageSummary
+def _add_case(suite: Element, nodeid: str, *, duration_s: float) -> Element:
+    function, bracket, parameters = nodeid.partition("[")
+    file, *names = function.split("::")
+    classname = ".".join((re.sub(r"\.py$", "", file).replace("/", "."), *names[:-1]))
+    name = f"{names[-1] if names else file}{bracket}{parameters}"
+    return SubElement(suite, "testcase", classname=_to_xml(classname), name=_to_xml(name), time=f"{duration_s:.3f}")
 
 
-class _CoverageFile(msgspec.Struct):
-    functions: dict[str, _CoverageRegion] = {}
-    classes: dict[str, _CoverageRegion] = {}
+def _add_failure(case: Element, name: str, *, failure: Failure | None, reason: str = "") -> None:
+    if failure is None:
+        SubElement(case, name, message=_to_xml(reason))
+        return
+    element = SubElement(case, name, type=_to_xml(failure.exception), message=_to_xml(failure.message))
+    element.text = _to_xml(failure.text)
 
 
-class _CoverageReport(msgspec.Struct):
-    files: dict[str, _CoverageFile]
-
-
-def read_coverage(data: bytes, places: Mapping[NodeId, tuple[str, str]]) -> Mapping[NodeId, float]:
-    """Return the percentage of each node in a report of ``coverage json``; none if it cannot be read.
-
-    ``places``: node -> its path in the repository and its qualified name.
-    """
-    try:
-        files = msgspec.json.decode(data, type=_CoverageReport).files
-    except (msgspec.DecodeError, RecursionError):
-        return {}
-    found = {}
-    for node, (path, name) in places.items():
-        file = files.get(path, _CoverageFile())
-        region = file.functions.get(name) or file.classes.get(name)
-        if region is not None:
-            found[node] = region.summary.percent_covered
-    return found
+def _to_xml(text: str) -> str:
+    """Return text without characters that XML cannot have."""
+    return _NOT_XML.sub("", clean(text))

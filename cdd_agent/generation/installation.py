@@ -15,20 +15,23 @@ import msgspec
 
 from cdd_agent.config.trust import is_reached_through
 from cdd_agent.errors import EnvironmentMissing, format_count, join_first
+from cdd_agent.generation.layout import SOURCES
 from cdd_agent.generation.outcome import InstallationCheck, Installed, NotInstalled, NotVerified
 from cdd_agent.generation.requirements import QUESTION, Environment, Requirements
 from cdd_agent.sandbox.port import Access, Command, Result, Sandbox
+from cdd_agent.storage import read_ordinary
 from cdd_agent.testrun.access import guess_reads
 from cdd_agent.testrun.frameworks.framework import read_junit
 from cdd_agent.testrun.interpreter import remove_own_variables, run_outside
 from cdd_agent.untrusted.text import clean, shorten
 
 BACKEND = "setuptools>=70.1"
-_RUNNER = "pytest"
+_TOOLS = ("pytest", "coverage>=7.6")
 _DOWNLOAD_S = 300.0
 _STEP_S = 300.0
 _LONGEST = 300
 _OUTPUT_CAP = 4_000_000
+_COVERAGE_CAP_BYTES = 200_000_000
 _PIP = "lib/python3*/*-packages/pip/__main__.py"
 _NAMED = 5
 _QUIET = ("--disable-pip-version-check", "--no-input", "--quiet")
@@ -135,7 +138,7 @@ class InstallationTrial:
         accepted = listed if listed and confirm(listed) else ()
         declined = tuple(each for each in requirements.lines if each not in accepted)
         self._wheels.mkdir(exist_ok=True)
-        problem = self.download((BACKEND, _RUNNER, *accepted), self._wheels)
+        problem = self.download((BACKEND, *_TOOLS, *accepted), self._wheels)
         if problem is not None:
             return NotVerified(reason=problem)
         try:
@@ -164,7 +167,7 @@ class InstallationTrial:
             return NotVerified(reason=f"No environment could be created: {_read_end(made.output)}")
         pip = build_pip_command(self._base, self._new_python)
         local = ("install", *_QUIET, "--no-index", "--find-links", str(self._wheels))
-        tools = self._run(*pip, *local, "--", _RUNNER, *packages)
+        tools = self._run(*pip, *local, "--", *_TOOLS, *packages)
         if tools.exit_status:
             return NotVerified(reason=f"The packages cannot be installed: {_read_end(tools.output)}")
         alone = ("--no-deps",) if declined else ()
@@ -202,15 +205,18 @@ class InstallationTrial:
         return None
 
     def _test(self, modules: int) -> InstallationCheck:
-        results = self.folder / "results.xml"
+        results, measured = self.folder / "results.xml", self.folder / "coverage.json"
         options = ("-q", "-p", "no:cacheprovider", "--color=no", f"--junit-xml={results}")
-        result = self._run(str(self._new_python), "-m", "pytest", *options)
+        coverage = (str(self._new_python), "-m", "coverage")
+        data = f"--data-file={self.folder / 'coverage.data'}"
+        result = self._run(*coverage, "run", data, f"--source={SOURCES}", "-m", "pytest", *options)
         cases, problem = read_junit(results) if results.is_file() else ((), "pytest wrote no JUnit XML")
         if problem is not None or result.exit_status not in (0, 1, 5):  # 5: without tests
             return NotInstalled(act="test", reason=_describe(result))
         counted = [case for case in cases if case.outcome != "skipped"]
         passed = sum(case.outcome == "passed" for case in counted)
-        return Installed(modules=modules, tests=len(counted), passed=passed)
+        self._run(*coverage, "json", data, "--quiet", "-o", str(measured))
+        return Installed(modules=modules, tests=len(counted), passed=passed, coverage=_read_coverage(measured))
 
     def _run(self, *argv: str) -> Result:
         reads = dict.fromkeys((*guess_reads(self._base), *guess_reads(_find_pip(self._base))))
@@ -223,6 +229,37 @@ class InstallationTrial:
             variables={"PYTHONDONTWRITEBYTECODE": "1", "PIP_CONFIG_FILE": "/dev/null", "PIP_NO_CACHE_DIR": "1"},
         )
         return self.sandbox.run(command)
+
+
+class _CoverageSummary(msgspec.Struct):
+    percent_covered: float
+
+
+class _CoverageRegion(msgspec.Struct):
+    summary: _CoverageSummary
+
+
+class _CoverageFile(msgspec.Struct):
+    functions: dict[str, _CoverageRegion] = {}
+    classes: dict[str, _CoverageRegion] = {}
+
+
+class _CoverageReport(msgspec.Struct):
+    files: dict[str, _CoverageFile]
+
+
+def _read_coverage(path: Path) -> Mapping[tuple[str, str], float]:
+    """Return the percentages in a report of ``coverage json``; none if it cannot be read."""
+    try:
+        report = msgspec.json.decode(read_ordinary(path, limit_bytes=_COVERAGE_CAP_BYTES), type=_CoverageReport)
+    except (OSError, msgspec.DecodeError, RecursionError):
+        return {}
+    return {
+        (file, name): region.summary.percent_covered
+        for file, found in report.files.items()
+        for name, region in (*found.classes.items(), *found.functions.items())
+        if name
+    }
 
 
 def _read_answers(output: str, mark: str) -> Iterator[list[str]]:

@@ -43,7 +43,7 @@ class NodeOutcome:
     unproved: str = ""
     """Why nothing proves it although it passed."""
     coverage: float | None = None
-    """Percent of its lines that its tests run; None if not measured."""
+    """Percent of its lines that the tests run; None if not measured."""
     commits: Mapping[str, str] = field(default_factory=dict)
     """Phase -> commit id."""
 
@@ -89,6 +89,8 @@ class Installed:
     tests: int
     passed: int
     """Tests that passed in that environment."""
+    coverage: Mapping[tuple[str, str], float] = field(default_factory=dict, repr=False)
+    """Path and qualified name of a function or class -> percent of its lines that the tests run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

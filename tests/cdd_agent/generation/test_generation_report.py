@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from xml.etree.ElementTree import Element, fromstring
 
 import pytest
 
@@ -13,8 +14,8 @@ from cdd_agent.generation.generation_report import (
     export_graph,
     format_percent,
     read_checkpoint,
-    read_coverage,
     write_checkpoint,
+    write_junit,
     write_report,
 )
 from cdd_agent.generation.outcome import (
@@ -29,6 +30,7 @@ from cdd_agent.generation.outcome import (
 )
 from cdd_agent.tickets.graph import Graph, ImportCycle, Node, NodeId
 from cdd_agent.tickets.graph_file import parse_graph
+from pytest_tdd_agent.report import Case, CollectError, Failure, SuiteReport
 
 # The headings and bold words of the template in the specification.
 TEMPLATE = [
@@ -286,10 +288,45 @@ def test_the_exported_graph_has_the_statuses_of_its_nodes() -> None:
     assert read.metadata == {"phase": 3, "generation": about}
 
 
-def test_coverage_is_read_by_function_and_class() -> None:
-    region = {"summary": {"percent_covered": 75.0, "other": 1}}
-    report = {"meta": {}, "files": {"src/a.py": {"functions": {"A.add": region, "": region}, "classes": {"A": region}}}}
-    places = {"m": ("src/a.py", "A.add"), "c": ("src/a.py", "A"), "x": ("src/a.py", "gone"), "y": ("src/b.py", "f")}
-    nodes = {NodeId(key): value for key, value in places.items()}
-    assert read_coverage(json.dumps(report).encode(), nodes) == {"m": 75.0, "c": 75.0}
-    assert read_coverage(b"{", nodes) == {}
+def test_the_junit_file_has_each_test_with_its_result() -> None:
+    failure = Failure("call", "assertion", "test", "AssertionError", "a < b \x00\ufffe", text="E  assert 1 == 2")
+    cases = (
+        Case("tests/test_a.py::test_ok", "passed", "tests/test_a.py", 1, 0.5),
+        Case("tests/test_a.py::TestX::test_bad[a::b]", "failed", "tests/test_a.py", 5, 0.1, failure=failure),
+        Case("tests/test_a.py::test_skip", "skipped", "tests/test_a.py", 9, 0.0, reason="later"),
+    )
+    report = make_report(tests=cases, collect_errors=(CollectError("tests/test_b.py", failure),))
+    suite = fromstring(write_junit(report))[0]
+    assert {name: suite.get(name) for name in ("tests", "failures", "errors", "skipped")} == {
+        "tests": "4",
+        "failures": "1",
+        "errors": "1",
+        "skipped": "1",
+    }
+    assert [(case.get("classname"), case.get("name"), [*map(tag_of, case)]) for case in suite] == [
+        ("tests.test_a", "test_ok", []),
+        ("tests.test_a.TestX", "test_bad[a::b]", [("failure", "a < b ")]),
+        ("tests.test_a", "test_skip", [("skipped", "later")]),
+        ("tests.test_b", "tests/test_b.py", [("error", "a < b ")]),
+    ]
+
+
+def tag_of(element: Element) -> tuple[str, str | None]:
+    return element.tag, element.get("message")
+
+
+def make_report(tests: tuple[Case, ...], collect_errors: tuple[CollectError, ...]) -> SuiteReport:
+    return SuiteReport(
+        complete=True,
+        exit_status=1,
+        nonce="",
+        python="",
+        pytest="",
+        rootdir="",
+        started_at="2026-02-07T10:45:30Z",
+        duration_s=1,
+        tests=tests,
+        collect_errors=collect_errors,
+        fingerprints={},
+        collected=len(tests),
+    )

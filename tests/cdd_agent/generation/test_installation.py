@@ -20,6 +20,8 @@ PROJECT = '[build-system]\nrequires = ["setuptools>=70.1"]\nbuild-backend = "set
 PROJECT += 'name = "lib"\nversion = "1"\n\n[tool.setuptools.packages.find]\nwhere = ["src"]\n'
 JUNIT = '<testsuites><testsuite tests="2"><testcase name="a"/><testcase name="b"><failure/></testcase></testsuite>'
 JUNIT += "</testsuites>"
+PART = '{"summary": {"percent_covered": 75.0, "other": 1}}'
+COVERAGE = f'{{"files": {{"src/a.py": {{"functions": {{"A.add": {PART}, "": {PART}}}, "classes": {{"A": {PART}}}}}}}}}'
 
 
 @dataclass
@@ -38,6 +40,8 @@ class ScriptedSandbox:
                 return result
         if "importlib" in line:  # without -I, so that the modules of the working folder are found
             return PlainSandbox().run(replace(command, argv=(sys.executable, *command.argv[2:])))
+        if found := re.search(r"json .*-o (\S+)", line):
+            Path(found[1]).write_text(COVERAGE)
         if found := re.search(r"--junit-xml=(\S+)", line):
             Path(found[1]).write_text(JUNIT)
             return result_of(1)
@@ -92,8 +96,9 @@ def check(tmp_path: Path, sandbox: ScriptedSandbox, download: FakeDownload) -> C
 
 
 def test_an_installed_repository_is_reported_with_its_modules_and_tests(check: Check, sandbox: ScriptedSandbox) -> None:
-    assert check(("json", "ast", "json.__main__")) == Installed(modules=3, tests=2, passed=1)
-    venv, tools, editable, imports, tests = sandbox.lines
+    measured = {("src/a.py", "A"): 75.0, ("src/a.py", "A.add"): 75.0}
+    assert check(("json", "ast", "json.__main__")) == Installed(modules=3, tests=2, passed=1, coverage=measured)
+    venv, tools, editable, imports, tests, _ = sandbox.lines
     assert "-m venv --without-pip" in venv
     assert "--no-index --find-links" in tools
     assert "--no-index --find-links" in editable
@@ -104,14 +109,14 @@ def test_an_installed_repository_is_reported_with_its_modules_and_tests(check: C
 
 def test_only_wheels_of_what_the_graph_lists_are_downloaded_after_a_yes(check: Check, download: FakeDownload) -> None:
     check(lines=("attrs>=1,<2", "made-up"), listed=("attrs>=1,<2",))
-    assert download.asked == [BACKEND, "pytest", "attrs>=1,<2"]
+    assert download.asked == [BACKEND, "pytest", "coverage>=7.6", "attrs>=1,<2"]
 
 
 def test_without_a_yes_it_is_installed_without_its_packages(
     check: Check, download: FakeDownload, sandbox: ScriptedSandbox
 ) -> None:
     check(agrees=False, lines=("attrs",), listed=("attrs",))
-    assert download.asked == [BACKEND, "pytest"]
+    assert download.asked == [BACKEND, "pytest", "coverage>=7.6"]
     assert "--no-deps" in sandbox.lines[2]
 
 
@@ -200,4 +205,4 @@ def test_a_real_repository_is_installed_and_tested(tmp_path: Path) -> None:
     found = trial.check(("lib", "lib.mean"), requirements=Requirements(lines=()), confirm=lambda _: False)
     if isinstance(found, NotVerified):
         pytest.skip(found.reason)
-    assert found == Installed(modules=2, tests=1, passed=1)
+    assert found == Installed(modules=2, tests=1, passed=1, coverage={("src/lib/mean.py", "mean"): 100.0})
