@@ -1,4 +1,4 @@
-"""The files around the code of a generated repository: README and pyproject.toml. Pure.
+"""The files around the code of a generated repository. README and pyproject.toml are written here. Pure.
 
 Names and texts come from the graph, from its specification and from models, so they are cleaned and bounded.
 """
@@ -6,14 +6,33 @@ Names and texts come from the graph, from its specification and from models, so 
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from cdd_agent.errors import format_count
-from cdd_agent.generation.generation_report import escape_markdown
+from cdd_agent.generation.generation_report import (
+    CHECKPOINT,
+    GRAPH,
+    REPORT,
+    TEST_RESULTS,
+    escape_markdown,
+    export_graph,
+    write_checkpoint,
+    write_junit,
+    write_report,
+)
 from cdd_agent.generation.layout import SOURCES, Layout
 from cdd_agent.generation.outcome import GenerationOutcome
+from cdd_agent.generation.requirements import (
+    Environment,
+    Requirements,
+    find_requirements,
+    list_development,
+    list_required,
+)
 from cdd_agent.tickets.graph import Graph, Node, NodeId
 from cdd_agent.untrusted.text import clean, shorten
+from pytest_tdd_agent.report import SuiteReport
 
 _LONGEST = 300
 _LONGEST_OVERVIEW = 4_000
@@ -22,6 +41,67 @@ _MOST_EXAMPLES = 5
 _COMMANDS = ("cli", "entry_point", "command")
 """Types of nodes that are commands."""
 _COMMAND_MODULES = ("__main__", "cli", "main")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assembly:
+    """Everything from which the files around the code are made."""
+
+    graph: Graph
+    layout: Layout
+    outcome: GenerationOutcome
+    files: Mapping[str, str]
+    """Path -> text of the code, without tests."""
+    environment: Environment
+    """That of the interpreter with which the tests ran."""
+    specification: str = ""
+    """The text of the file that ``nl_spec_path`` in the graph's metadata names."""
+    report: SuiteReport | None = None
+    """The last run of all tests."""
+
+    @cached_property
+    def info(self) -> "ProjectInfo":
+        """What README and pyproject.toml say."""
+        return describe_project(self.graph, self.layout, specification=self.specification)
+
+    @cached_property
+    def requirements(self) -> Requirements:
+        """The packages that the repository needs."""
+        return find_requirements(
+            self.files,
+            self.environment,
+            listed=list_required(self.graph),
+            first_party={self.layout.package, *(path.split("/")[1].removesuffix(".py") for path in self._sources)},
+        )
+
+    @property
+    def _sources(self) -> Iterator[str]:
+        return (path for path in self.files if path.startswith(f"{SOURCES}/"))
+
+    @cached_property
+    def completed(self) -> GenerationOutcome:
+        """The record with the packages that the graph does not list, and the warnings of the assembly."""
+        warnings = dict.fromkeys((*self.outcome.warnings, *self.info.warnings, *self.requirements.warnings))
+        missing = dict.fromkeys((*self.outcome.missing_packages, *self.requirements.unlisted))
+        return replace(self.outcome, warnings=tuple(warnings), missing_packages=tuple(missing))
+
+    def write(self) -> Mapping[str, bytes]:
+        """Return path -> content, sorted by path."""
+        lines = self.requirements.lines
+        python = self.environment.python or "3.9"
+        texts = {
+            "README.md": write_readme(self.info, self.graph, layout=self.layout, outcome=self.completed),
+            "pyproject.toml": write_pyproject(self.info, self.layout, requirements=lines, python=python),
+            "requirements.txt": "".join(f"{line}\n" for line in lines),
+            "requirements-dev.txt": "".join(f"{line}\n" for line in list_development(self.environment)),
+            REPORT: write_report(self.completed),
+        }
+        files = {path: text.encode("utf-8", "replace") for path, text in texts.items()}
+        files[GRAPH] = export_graph(self.graph, self.completed)
+        files[CHECKPOINT] = write_checkpoint(self.completed)
+        if self.report is not None:
+            files[TEST_RESULTS] = write_junit(self.report)
+        return dict(sorted(files.items()))
 
 
 # The project

@@ -30,6 +30,8 @@ from cdd_agent.untrusted.text import clean, shorten
 from pytest_tdd_agent.report import Failure, SuiteReport
 
 REPORT = "docs/generation_report.md"
+GRAPH = "docs/rpg.json"
+TEST_RESULTS = "test_results.xml"
 CHECKPOINT = "docs/generation_checkpoint.json"
 MOST_CHECKPOINT_BYTES = 64_000_000
 _LONGEST = 400

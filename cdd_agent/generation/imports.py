@@ -16,6 +16,8 @@ from functools import cache
 from types import ModuleType
 from typing import TypeGuard
 
+from cdd_agent.generation.layout import Layout
+from cdd_agent.tickets.graph import Graph
 from cdd_agent.untrusted.python_source import parse, with_deep_stack
 
 _NAMED = (
@@ -71,6 +73,47 @@ class Available:
     """Modules of the graph with dots, without those that need this module."""
     installed: Collection[str] = ()
     """Import names of foreign packages that the graph lists."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportSources:
+    """The modules of a graph, and which of them need which."""
+
+    symbols: Mapping[str, frozenset[str]]
+    """Name -> the modules that define it at their top level."""
+    needed_by: Mapping[str, frozenset[str]]
+    """Module -> the modules with a node that needs a node of it."""
+    installed: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, graph: Graph, layout: Layout, *, installed: Collection[str] = ()) -> "ImportSources":
+        """Read a graph. ``installed`` is that of ``Available``."""
+        symbols, needed_by = dict[str, set[str]](), dict[str, set[str]]()
+        for node in graph.leaves:
+            for each in node.definitions:
+                module = layout.module_of(each.file_path)
+                needed_by.setdefault(module, set())
+                if "." not in each.name:
+                    symbols.setdefault(each.name, set()).add(module)
+                for needed in (graph.by_id[id] for id in node.dependencies if id in graph.by_id):
+                    for other in needed.definitions:
+                        needed_by.setdefault(layout.module_of(other.file_path), set()).add(module)
+        return cls(
+            symbols={name: frozenset(found) for name, found in symbols.items()},
+            needed_by={name: frozenset(found) for name, found in needed_by.items()},
+            installed=frozenset(installed),
+        )
+
+    def find_available(self, module: str) -> "Available":
+        """Return what a module may import: nothing from modules that need it, which would be a circle."""
+        closed, queue = {module}, [module]
+        while queue:
+            for each in self.needed_by.get(queue.pop(), ()):
+                if each not in closed:
+                    closed.add(each)
+                    queue.append(each)
+        symbols = {name: modules - closed for name, modules in self.symbols.items()}
+        return Available(symbols=symbols, modules=self.needed_by.keys() - closed, installed=self.installed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,9 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdd_agent.generation.assembly import ProjectInfo, describe_project, quote_toml, write_pyproject, write_readme
+from cdd_agent.generation.assembly import (
+    Assembly,
+    ProjectInfo,
+    describe_project,
+    quote_toml,
+    write_pyproject,
+    write_readme,
+)
 from cdd_agent.generation.layout import Layout
 from cdd_agent.generation.outcome import GenerationOutcome, NodeOutcome, SubgraphOutcome
+from cdd_agent.generation.requirements import Environment
 from cdd_agent.tickets.graph import Graph, Node
 from tests.fakes.graphs import composite, leaf, make_graph
 
@@ -58,6 +66,33 @@ def project(graph: Graph = GRAPH, specification: str = SPECIFICATION) -> Mapping
     text = write_pyproject(describe(graph, specification), Layout.of(graph, "g"), python="3.12.1")
     found: Mapping[str, object] = tomllib.loads(text)["project"]
     return found
+
+
+def test_an_assembly_has_all_files_around_the_code() -> None:
+    assembly = Assembly(
+        graph=GRAPH,
+        layout=Layout.of(GRAPH, "g"),
+        outcome=finish(GRAPH),
+        files={"src/stats/cli.py": "import numpy, made_up\nfrom stats.descriptive import mode\n"},
+        environment=Environment(python="3.11.4", packages={"numpy": ("numpy",)}, versions={"numpy": "1.26.4"}),
+        specification=SPECIFICATION,
+    )
+    files = assembly.write()
+    assert [*files] == [
+        "README.md",
+        "docs/generation_checkpoint.json",
+        "docs/generation_report.md",
+        "docs/rpg.json",
+        "pyproject.toml",
+        "requirements-dev.txt",
+        "requirements.txt",
+    ]
+    assert files["requirements.txt"] == b"made_up\nnumpy>=1.26,<2\n"
+    assert files["requirements-dev.txt"] == b"-r requirements.txt\nblack\nmypy\npytest\n"
+    assert tomllib.loads(files["pyproject.toml"].decode())["project"]["dependencies"] == ["made_up", "numpy>=1.26,<2"]
+    report = files["docs/generation_report.md"].decode()
+    assert "- ⚠️ made_up is not installed, so its version is not pinned" in report
+    assert "**Dependency Update**: the code imports made_up, numpy;" in report
 
 
 def test_readme_generation() -> None:

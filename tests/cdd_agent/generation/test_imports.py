@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdd_agent.generation.imports import Available, Import, add_imports, find_undefined, sort_imports
+from cdd_agent.generation.imports import Available, Import, ImportSources, add_imports, find_undefined, sort_imports
+from cdd_agent.generation.layout import Layout
+from tests.fakes.graphs import leaf, make_graph
 
 SKELETON = '''"""Statistics."""
 
@@ -127,6 +129,24 @@ def test_imports_whose_order_may_matter_are_left_alone(text: str) -> None:
 
 def test_line_ends_of_windows_are_kept() -> None:
     assert sort_imports("import b\r\nimport a\r\nx = 1\r\n", local=()) == "import a\r\nimport b\r\nx = 1\r\n"
+
+
+def test_a_module_imports_nothing_from_those_that_need_it() -> None:
+    graph = make_graph(
+        leaf("top", "app/a.py", "middle"),
+        leaf("middle", "app/b.py", "low"),
+        leaf("low", "app/c.py"),
+        leaf("other", "app/d.py"),
+        leaf("Other.method", "app/d.py"),
+    )
+    sources = ImportSources.of(graph, Layout.of(graph, "g"), installed=("numpy",))
+    available = sources.find_available("app.b")
+    assert {name for name, modules in available.symbols.items() if modules} == {"low", "other"}
+    assert {*available.modules} == {"app.c", "app.d"}
+    text = "x = low, top, other, np.array\n"
+    done = add_imports(text, available)
+    assert [*map(str, done.added)] == ["from app.c import low", "import numpy as np", "from app.d import other"]
+    assert [*done.open] == ["top"]
 
 
 @pytest.mark.parametrize(
