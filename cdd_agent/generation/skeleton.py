@@ -9,18 +9,16 @@ Code that calls a stub when its module is imported is a comment until the stub i
 
 import ast
 import builtins
-import importlib
 import re
-import sys
 import textwrap
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 
 from cdd_agent.evidence.source import Function
 from cdd_agent.generation.assembly import describe_project, write_pyproject
 from cdd_agent.generation.contents import PlannedModule, Symbol, clean_docstring, has_decorator, read_modules
 from cdd_agent.generation.import_plan import ModuleImports, list_names, plan_imports
+from cdd_agent.generation.imports import Available, Use, find_candidates
 from cdd_agent.generation.late_code import Scope, Waits, list_bindings, read_scopes, write_comment
 from cdd_agent.generation.layout import SOURCES, Layout
 from cdd_agent.generation.signatures import MARK, list_stubs, parse_code
@@ -29,12 +27,6 @@ from cdd_agent.untrusted.python_source import split_lines, with_deep_stack
 
 MOST_COLUMNS = 100
 """Longer headers of functions get a line for each parameter."""
-_STANDARD = (
-    *("collections.abc", "collections", "typing", "abc", "contextlib", "dataclasses", "datetime", "decimal", "enum"),
-    *("fractions", "functools", "io", "pathlib", "types", "uuid"),
-)
-"""Modules whose public names need no import in a signature; an earlier one wins."""
-_MARKER = re.compile(r"^( *)_cdd_late_(\d+)_\n+", re.MULTILINE)
 _LAZY_EXPORTS = """
 _HOMES = {{
 {homes}}}
@@ -242,23 +234,19 @@ def _has_annotation(statements: Iterable[ast.AST]) -> bool:
 
 
 def _find_standard(statements: Iterable[ast.AST], *, known: Collection[str]) -> set[Symbol]:
-    """Return what signatures use of the standard library."""
+    """Return what signatures use of the standard library, where one object alone can be meant."""
     nodes = [node for each in statements for node in ast.walk(each)]
-    owners = {node.value.id for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)}
+    attributes: dict[str, set[str]] = {}
+    for node in nodes:
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            attributes.setdefault(node.value.id, set()).add(node.attr)
     bound = {name for each in statements for name in list_bindings(each)}
     found = set[Symbol]()
     for name in list_names(statements) - {*known, *bound, *dir(builtins)}:
-        if name in owners and name in sys.stdlib_module_names:
-            found.add(Symbol(name, ""))
-        elif (home := next((each for each in _STANDARD if name in _list_public(each)), None)) is not None:
-            found.add(Symbol(home, name))
+        inside = frozenset(attributes.get(name, ()))
+        candidates = find_candidates(Use(name=name, line=0, attributes=inside, is_bare=not inside), Available())
+        found |= {Symbol(each.module, each.name) for each in candidates[:1] if len(candidates) == 1}
     return found
-
-
-@cache
-def _list_public(module: str) -> frozenset[str]:
-    loaded = importlib.import_module(module)
-    return frozenset(getattr(loaded, "__all__", ()) or (name for name in dir(loaded) if not name.startswith("_")))
 
 
 def _write_import_lines(symbols: Mapping[Symbol, str]) -> list[str]:
