@@ -5,6 +5,8 @@ from hypothesis import strategies as st
 
 from cdd_agent.generation.signatures import check_signature, choose_stub_error, find_open_questions, read_signature
 from cdd_agent.tickets.graph import Definition
+from pytest_tdd_agent.failure import classify, find_stage
+from pytest_tdd_agent.report import Failure
 from tests.fakes.graphs import composite, leaf, make_graph
 
 
@@ -198,6 +200,22 @@ def test_a_stub_raises_no_exception_that_the_docstring_names() -> None:
         "BaseException",
         "NotImplementedError",
     ]
+
+
+def test_red_takes_what_a_stub_raises_for_missing_code() -> None:
+    def judge(error: BaseException, *expects: str) -> str | None:
+        kind, missing = classify(error, phase="call")
+        name = type(error).__name__
+        return find_stage(
+            Failure(
+                phase="call", kind=kind, origin="project", exception=name, message=str(error), missing_name=missing
+            ),
+            expects,
+        )
+
+    assert judge(NotImplementedError()) == "structural"
+    assert judge(NameError("name 'f' is not defined")) == "structural"
+    assert (judge(BaseException()), judge(BaseException(), "BaseException")) == (None, "behavioral")
 
 
 def differ(text: str, definition: Definition, type: str = "function") -> list[tuple[str, str, str, str]]:

@@ -1,4 +1,5 @@
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from cdd_agent.generation.layout import Layout
 from cdd_agent.generation.signatures import check_signature
 from cdd_agent.generation.skeleton import list_complete, make_skeleton
 from cdd_agent.tickets.graph import Graph, Node
+from cdd_agent.tickets.graph_file import parse_graph
 from tests.fakes.graphs import composite, leaf, make_graph
 
 
@@ -337,3 +339,16 @@ def test_a_skeleton_can_be_imported_called_and_tested(tmp_path: Path) -> None:
     run("-c", ALONE, *sorted({layout.module_of(path) for path, _ in layout.rows}))
     assert run("-c", CALLS) == "7\n"
     assert "1 passed" in run("-m", "pytest", "-q", "-p", "no:cacheprovider", "..")
+
+
+def test_the_page_shows_what_a_graph_becomes() -> None:
+    page = (Path(__file__).parents[3] / "docs/reference/skeleton.md").read_text(encoding="utf-8")
+    source, shown = (re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)[0] for language in ("json", "python"))
+    graph, _ = parse_graph(source, path="graph.json")
+    texts = make_skeleton(graph, Layout.of(graph, "graph"))
+    assert texts["src/stats/descriptive.py"] == shown
+    assert [path for path in texts if path.endswith(".py")] == [
+        "src/stats/__init__.py",
+        "src/stats/checks.py",
+        "src/stats/descriptive.py",
+    ]
