@@ -22,8 +22,11 @@ _CHAIN = 40
 """Kills that one project takes at most before it is gone on with to its end."""
 
 
-def every_write(limit: int | None) -> Figures:
-    """Kill a run at each call that changes a file or starts a command; ``limit``: at so many of them, evenly spread."""
+def every_write(limit: int | None, share: int | None = None) -> Figures:
+    """Kill a run at each call that changes a file or starts a command; ``limit``: at so many of them, evenly spread.
+
+    Each of two processes, whose ``share`` is 0 or 1, takes every other one.
+    """
     cannot = why_not()
     if cannot:
         return Figures(tried=0, cannot=cannot)
@@ -32,6 +35,7 @@ def every_write(limit: int | None) -> Figures:
         points = points_of(counted)
         counted.drop()
         picked = points if limit is None else _spread(points, limit)
+        picked = picked if share is None else picked[share::2]
         tally = _Tally(stage)
         for point in picked:
             trial = stage.trial("trial")

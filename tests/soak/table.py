@@ -164,7 +164,8 @@ def carried_out(part: Part, *, quick: bool, seed: int, tell: Told) -> Row:
 def _arguments(part: Part, asked: int, *, seed: int, quick: bool) -> list[tuple[object, ...]]:
     """The arguments of each call: one, or two that share the count."""
     if part.arguments == "limit":
-        return [(asked if quick else None,)]
+        limit = asked if quick else None
+        return [(limit, share) for share in range(2)] if part.is_split else [(limit,)]
     if part.is_split:
         return [(asked // 2, seed), (asked - asked // 2, seed + 1)]
     return [(asked, seed)]
