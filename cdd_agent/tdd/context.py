@@ -166,6 +166,10 @@ class Policy:
     """After this time, a test has failed and those after it are skipped; None: no limit."""
     keeps_partial: bool = False
     """Commit a failed GREEN that fixes some of the item's tests and breaks none."""
+    named_only: bool = False
+    """The model may only change files that the item names."""
+    defers_checks: bool = False
+    """The gate alone opens GREEN; the experiments follow for several items together."""
 
     @classmethod
     def from_settings(cls, settings: Settings) -> "Policy":
@@ -205,6 +209,8 @@ class Brief:
     """Returns objections to the agent's answer, in PLAN; the other phases are judged by tests."""
     finalize_item: Callable[[WorkItem, str], WorkItem] | None = None
     """Completes the item with the accepted answer."""
+    check: Callable[[SuiteReport, SuiteReport], tuple[Reason, ...]] | None = None
+    """Returns further reasons against the files of an attempt, by its report and that of the baseline."""
 
 
 class BriefFor(Protocol):

@@ -92,7 +92,11 @@ class Judge:
                 return self._require_yes(blocked)
         if brief.judge is not None:
             return self._judge_answer(brief, run.text, work=work)
-        return self.judge_tests(work, report_path=self.task.report_path)
+        judgment = self.judge_tests(work, report_path=self.task.report_path)
+        if brief.check is not None and judgment.report is not None and judgment.verdict.open:
+            reasons = brief.check(judgment.report, self.task.baseline.report)
+            judgment = replace(judgment, verdict=verdict.add_reasons(judgment.verdict, reasons))
+        return judgment
 
     def _require_yes(self, judgment: Judgment) -> Judgment:
         judged, snapshot = self._files.require_yes(judgment.verdict, judgment.snapshot)
@@ -188,7 +192,7 @@ class Judge:
         if self._brought is not None and self._brought.evidence is not None and judged.open:
             self._adopt_evidence(self._brought)
             return Judgment(verdict=judged, report=report, snapshot=snapshot)
-        if self.task.phase == "green" and judged.open:
+        if self.task.phase == "green" and judged.open and not self.task.context.policy.defers_checks:
             judged = verdict.add_reasons(judged, self._confirm_green(report, snapshot))
         if self.task.phase == "refactor" and judged.open:
             judged = verdict.add_reasons(judged, self._compare_behavior(report, snapshot))
@@ -200,7 +204,8 @@ class Judge:
             if self.task.context.policy.single_test:
                 extra = verdict.find_extra_tests(report, baseline=self.task.baseline.report, sources=sources)
                 judged = verdict.add_reasons(judged, extra)
-        if self.task.phase == "red" and isinstance(self._classify_red(judged, report), Open):
+        is_valid_red = self.task.phase == "red" and isinstance(self._classify_red(judged, report), Open)
+        if is_valid_red and not self.task.context.policy.defers_checks:
             judged = verdict.add_reasons(judged, self._find_vacuous_tests(report, snapshot))
         return Judgment(verdict=judged, report=report, snapshot=snapshot)
 

@@ -95,6 +95,7 @@ class PhaseTask:
             listed=tuple(map(context.to_repository_path, self.item.sources)),
             layout=find_layout(context.workplace.tree, context.suite),
             kinds=self.kinds,
+            only=tuple(map(context.to_repository_path, self.item.named)) if context.policy.named_only else None,
         )
 
     @cached_property

@@ -160,6 +160,8 @@ class PhaseLocks:
     layout: ProjectLayout = PLAIN_LAYOUT
     kinds: FileKinds | None = None
     """The kinds of files that may land without a question; None: all."""
+    only: Collection[str] | None = None
+    """The only files that may be changed; None: all that no other rule locks."""
 
     def explain(self, path: str) -> Clause | None:
         """Return why ``path`` is locked, or None if it may be written."""
@@ -172,6 +174,8 @@ class PhaseLocks:
         if self.phase != "red" and is_test:
             is_pytest = self.layout.conventions.framework == "pytest"
             return Clause("pytest_locked" if is_pytest else "tests_locked", {"phase": self.phase.upper()})
+        if self.only is not None and path not in self.only:
+            return Clause("not_named", {"phase": self.phase.upper(), "named": " and ".join(self.only)})
         return None
 
     def find_forbidden_changes(
