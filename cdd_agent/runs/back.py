@@ -46,7 +46,7 @@ Kind: TypeAlias = Literal["step", "rollback", "restore", "rewind"]
 """``/undo``, ``cdd tdd rollback``, ``cdd checkpoint restore`` and ``/rewind``."""
 Turn: TypeAlias = Literal["", "undo", "redo"]
 
-_KEYS = ("key=Ticket", NUMBER_OPTIONS, "key=Handoff-Id")
+_KEYS = ("key=Ticket", NUMBER_OPTIONS, "key=Handoff-Id", "key=Subgraph")
 _TRAILERS = "%x00".join(f"%(trailers:{key},valueonly)" for key in _KEYS)
 _FORMAT = f"--format=%H%x00%s%x00{_TRAILERS}"
 _MOST_COMMITS = 50
@@ -111,6 +111,18 @@ class _OwnCommit(NamedTuple):
     ticket: str
     number: str
     handoff: str
+    subgraph: str
+    """Set in the commit with which a subgraph of a generation lands, with all its steps."""
+
+    @property
+    def is_step(self) -> bool:
+        """Whether the commit is of a step."""
+        return bool(self.ticket and read_number(self.number) and self.handoff)
+
+    @property
+    def name(self) -> str:
+        """What the commit belongs to, for a sentence."""
+        return f"{self.subgraph or f'step {self.number}'} of {self.ticket}"
 
 
 class Back:
@@ -142,7 +154,7 @@ class Back:
         """
         branch, head = self._find_start()
         own = self._find_last_step()
-        base, what = self._find_parent(own[-1]), f"step {own[0].number} of {own[0].ticket}"
+        base, what = self._find_parent(own[-1]), own[0].name
         move = Move(kind="step", what=what, before="", branch=branch, source=head, target=base)
         return MovePlan(move=move, effects=self._plan_branch(move))
 
@@ -525,10 +537,12 @@ class Back:
         """Return the commits of the last step, newest first."""
         commits = self._read_commits("HEAD", most=_MOST_COMMITS)
         last = commits[0]
+        if last.subgraph and self._is_of_run(last):
+            return (last,)
         # An iteration is taken back alone, although the commits before it may be of the same step.
         base = self._find_base(last)
         own = takewhile(lambda commit: commit[2:4] == last[2:4] and commit.commit != base, commits)
-        if not (last.ticket and read_number(last.number) and last.handoff):
+        if not last.is_step:
             is_merge = len(self.repository.git("log", ("-1", "--format=%P"), last.commit).split()) > 1
             raise UsageError(
                 f"The last commit, {last.commit[:10]} {last.subject!r}, is not of a step, so it stays.",
@@ -549,7 +563,7 @@ class Back:
         parent = self.repository.objects.read(f"{first.commit}^")
         if parent is None and first.commit not in read_shallow_commits(self.repository):
             raise UsageError(
-                f"Step {first.number} of {first.ticket} begins with the first commit of the repository, so no commit "
+                f"{_capitalize(first.name)} begins with the first commit of the repository, so no commit "
                 "is left to return to.",
                 hint="git update-ref -d HEAD takes the first commit back, and leaves its files staged",
             )
@@ -570,9 +584,9 @@ class Back:
             return ()
         later = self._read_commits(f"{base}..HEAD")
         earlier = self._read_commits(base, most=1)
-        if not later or not all(map(self._is_of_run, later)) or later[-1][2:4] == earlier[0][2:4]:
+        if not later or not all(map(self._is_of_run, later)) or later[-1].name == earlier[0].name:
             return ()
-        return tuple(dict.fromkeys(f"step {commit.number} of {commit.ticket}" for commit in later))
+        return tuple(dict.fromkeys(commit.name for commit in later))
 
     def _read_commits(self, *which: str, most: int | None = None) -> list[_OwnCommit]:
         limit = () if most is None else (f"--max-count={most}",)
@@ -582,8 +596,8 @@ class Back:
         return [_OwnCommit(*row) for row in zip(*(fields[start::width] for start in range(width)), strict=False)]
 
     def _is_of_run(self, commit: _OwnCommit) -> bool:
-        is_step = read_number(commit.number) and commit.handoff
-        return bool(is_step) and _find_run(self._root, commit.ticket) is not None
+        is_own = commit.is_step or commit.subgraph
+        return bool(is_own) and _find_run(self._root, commit.ticket) is not None
 
     # What follows the branch.
 

@@ -32,7 +32,8 @@ from cdd_agent.work.outcome import Covered
 from cdd_agent.work.state import RunState, Status, StepExecution, Usage
 from cdd_agent.work.state_file import save_state
 
-_DEPENDENCY_SKIPPED = "it depends on a step that was skipped"
+DEPENDENCY_SKIPPED = "it depends on a step that was skipped"
+"""Why a step was skipped that can run once the other step is completed."""
 
 
 class Source(Protocol):
@@ -223,7 +224,7 @@ class Run(Generic[SourceT_co]):
         """Run steps until none can run or one fails. Steps that depend on a skipped step are skipped."""
         for number in find_dependents(self.source.depends, self.state.numbers(Status.SKIPPED)):
             if self.state.execution(number).status == Status.PENDING:
-                self.skip(number, reason=_DEPENDENCY_SKIPPED)
+                self.skip(number, reason=DEPENDENCY_SKIPPED)
         while (item := self.find_next_step()) is not None:
             if guidance:
                 self.state = _add_step(self.state, item)
@@ -523,7 +524,7 @@ class Run(Generic[SourceT_co]):
         """Return ``state`` with the steps pending again that were skipped only because they depend on ``number``."""
         for dependent in find_dependents(self.source.depends, (number,)):
             execution = state.execution(dependent)
-            if execution.status == Status.SKIPPED and execution.error == _DEPENDENCY_SKIPPED:
+            if execution.status == Status.SKIPPED and execution.error == DEPENDENCY_SKIPPED:
                 state = states.retry_step(state, dependent)
         return state
 
