@@ -26,6 +26,7 @@ from cdd_agent.conversation.scout import Scout
 from cdd_agent.conversation.socrates import Socrates
 from cdd_agent.errors import CddError, EnvironmentMissing, UsageError
 from cdd_agent.events import Emit, Notice
+from cdd_agent.generation.plan import GenerationPlan
 from cdd_agent.git import commits
 from cdd_agent.git.fork import Forks, find_home
 from cdd_agent.git.ignored import list_packages, may_read
@@ -46,10 +47,13 @@ from cdd_agent.runs.back import Back
 from cdd_agent.runs.failing_tests import FailingTests
 from cdd_agent.runs.feature import Feature
 from cdd_agent.runs.fork import TicketForks
+from cdd_agent.runs.generation import Generation
+from cdd_agent.runs.graph_nodes import GraphNodes
 from cdd_agent.runs.jobs import SharedModel
 from cdd_agent.runs.listed_tests import ListedTests
-from cdd_agent.runs.places import find_run
+from cdd_agent.runs.places import find_run, locate_run
 from cdd_agent.runs.plan_steps import PlanSteps, require_prerequisites, suggest_project
+from cdd_agent.runs.private_branch import PrivateBranch
 from cdd_agent.runs.request import Wanted
 from cdd_agent.runs.review import Review, add_examples
 from cdd_agent.runs.run import Run, Source
@@ -57,7 +61,7 @@ from cdd_agent.sandbox.choice import choose, resolve_level
 from cdd_agent.sandbox.port import ISOLATING_LEVELS, Access, Sandbox
 from cdd_agent.shell.permission import Permission
 from cdd_agent.storage import private_folder, read_ordinary, write_atomic
-from cdd_agent.tdd.context import Context, Policy
+from cdd_agent.tdd.context import Context, Policy, ResumeCommands
 from cdd_agent.tdd.ignored_files import IncludedFiles
 from cdd_agent.tdd.workplace import Workplace
 from cdd_agent.testrun.access import SHOWN_PRIVATE, Original
@@ -479,27 +483,45 @@ class Composition:
         tally = Tally(budget.read_step_usage(ticket.state_path))
         return self.make_run(source, meter=self._make_meter(ticket.slug, go_on=source.commands.resume, tally=tally))
 
+    def generation(self, plan: GenerationPlan, *, resume: str) -> Generation:
+        """Return the generation of a graph in this project, which has its skeleton; ``resume`` continues it."""
+        branch = PrivateBranch(home=self.repository, trees=self._find_run_trees(), slug=plan.slug)
+        ticket = locate_run(self.root, plan.slug)
+        commands = ResumeCommands(resume=resume, restart=resume, unit="node")
+        source = GraphNodes(plan, ticket=ticket, branch=branch, commands=commands)
+        context = self.context(source, branch=branch)
+        home, _ = self._choose_workplace(plan.slug, left_out=())
+        return Generation(self._make_run(source, context), branch=branch, home=home, emit=self.emit)
+
     def make_run(self, source: SourceT, *, meter: Meter | None = None, left_out: tuple[str, ...] = ()) -> Run[SourceT]:
         """Return the run of a source; snapshots leave out ``left_out``. Without a ``meter``, it gets one of its own."""
+        return self._make_run(source, self.context(source, left_out=left_out), meter=meter)
+
+    def _make_run(self, source: SourceT, context: Context, *, meter: Meter | None = None) -> Run[SourceT]:
         return Run(
             source,
-            context=self.context(source, left_out=left_out),
+            context=context,
             clock=self.clock,
             meter=meter or self._make_meter(source.ticket.slug, go_on=source.commands.resume),
             allow_dirty=self.options.allow_dirty,
             is_attended=self.options.attended,
         )
 
-    def context(self, source: Source, *, left_out: tuple[str, ...] = ()) -> Context:
-        """Return the context of the cycles of a run; snapshots leave out ``left_out``."""
+    def context(
+        self, source: Source, *, left_out: tuple[str, ...] = (), branch: PrivateBranch | None = None
+    ) -> Context:
+        """Return the context of the cycles of a run; snapshots leave out ``left_out``.
+
+        The run lands in the user's branch, or in a private one.
+        """
         self.back.finish()  # a run works from where the branch is
-        repository, name = self.repository, source.ticket.slug
+        repository, name = branch.repository if branch is not None else self.repository, source.ticket.slug
         repository.may_run_hooks()  # ask the user before the work begins, not at the first commit
         policy = source.adapt_policy(Policy.from_settings(self.settings))
         if self.options.find_recording(self.environment) is not None:
             # A recording plays the turns of all models, and begins an attempt with its first turn.
             policy = replace(policy, examiner_model="", continues_interrupted=False)
-        workplace, suite = self._choose_workplace(name, left_out=left_out)
+        workplace, suite = self._choose_workplace(name, left_out=left_out, branch=branch)
         if policy.test_timeout_s is not None:
             suite = suite.with_timeout(policy.test_timeout_s)
         suite = suite.with_test_limit(policy.seconds_per_test)
@@ -533,7 +555,8 @@ class Composition:
             hear=self.options.hear,
             emit=self.emit,
             memory=self.memory(),
-            checkpoint=self._save_before_phase,
+            # On a private branch the user's files do not change.
+            checkpoint=self._save_before_phase if branch is None else lambda _: f"Session: {self._run_id}\n",
             token=self._make_token(),
             hooks=self.hooks(name, suite=suite),
             comments=self.comments(),
@@ -551,32 +574,35 @@ class Composition:
     def _fork(self) -> str:
         return "" if self.root == self.home else self.repository.root.name
 
-    def _choose_workplace(self, name: str, *, left_out: tuple[str, ...]) -> tuple[Workplace, Suite]:
+    def _choose_workplace(
+        self, name: str, *, left_out: tuple[str, ...], branch: PrivateBranch | None = None
+    ) -> tuple[Workplace, Suite]:
         """Return the place of a run, and its tests there."""
-        repository = self.repository
+        repository = branch.repository if branch is not None else self.repository
         most_mb, files = self.settings.run_tree_copy_mb, self.settings.run_tree_copy_files
         repository.copy_limits = CopyLimits(size_bytes=most_mb * 1_000_000, files=files)
         repository.read_included()  # ask the user before the work begins
         has_decided = self.root != self.home or self.included.has_decided(choose=self.options.choose)
-        own, home = private_folder(self.root), self.home
+        home = self.home
         shown = f"{self._fork}.{name}" if self._fork else name
         is_shown = self.suite.sandbox.level in ISOLATING_LEVELS
         export = GitExport(folder=private_folder(home) / "git" / shown) if is_shown else None
         workplace = Workplace(
             user=repository,
             run_tree=self._find_run_trees().tree(name),
-            landings=Landings(repository, self.records.landing, files=own / "landing"),
+            landings=self._make_landings(repository, branch),
             export=export,
             shown_git=SHOWN_PRIVATE / "git" / shown,
             emit=self.emit,
             choose=self.options.choose,
+            is_private=branch is not None,
             left_out=tuple(f"{folder}/" for folder in left_out),
             can_mount=is_shown,
             has_decided=has_decided,
             project=self.included.prefix,
             kept=Kept(size_bytes=self.settings.run_trees_mb * 1_000_000),
         )
-        root = workplace.tree.root / self.root.resolve().relative_to(repository.root.resolve())
+        root = workplace.tree.root / self.root.resolve().relative_to(self.repository.root.resolve())
         original = Original(
             root=home,
             git=None if export is None else export.folder,
@@ -587,6 +613,12 @@ class Composition:
         suite = self.suite.in_run_tree(root, original=original)
         workplace.setup = partial(run_setup, suite) if suite.setup else None
         return workplace, suite
+
+    def _make_landings(self, repository: Repository, branch: PrivateBranch | None) -> Landings:
+        folder, files = self.records.landing, private_folder(self.root) / "landing"
+        if branch is not None:  # beside those of the user's branch: both can be under way
+            folder, files = folder / branch.slug, files / branch.slug
+        return Landings(repository, folder, files=files)
 
     def _enter(self, ticket: Ticket) -> "tuple[Composition, Ticket] | None":
         """Return the project in a fork, and the ticket there, if ``ticket`` is in one or is carried out in one."""

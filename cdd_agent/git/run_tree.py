@@ -357,6 +357,11 @@ class RunTrees:
         """Keep the run tree ``name`` until it is removed here; neither ``prune`` nor git's own commands delete it."""
         self._main.git("worktree", "lock", (f"--reason={why}",), str(self._locate(name)))
 
+    def is_locked(self, name: str) -> bool:
+        """Return whether the run tree ``name`` is kept."""
+        admin = self._find_admin(self._locate(name))
+        return admin is not None and (admin / "locked").exists()
+
     def prune(self, kept: "Kept") -> tuple[str, ...]:
         """Delete run trees that were not prepared lately, and the oldest beyond the limits; return their names.
 
@@ -385,7 +390,7 @@ class RunTrees:
     def _list_trees(self) -> list[tuple[float, str]]:
         """Return when each run tree without a lock was prepared, and its name, the newest first."""
         found = ((path, self._find_admin(path)) for path in _list_folders(self._folder))
-        free = (path for path, admin in found if admin is None or not (admin / "locked").exists())
+        free = (path for path, admin in found if admin is None or not self.is_locked(path.name))
         return sorted(((path.stat().st_mtime, path.name) for path in free), reverse=True)
 
     def has_landed(self, name: str) -> bool:

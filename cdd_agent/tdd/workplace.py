@@ -55,6 +55,8 @@ class Workplace:
     emit: Emit
     choose: Choose | None = None
     """Asks the user what to do about a conflict; None if nobody can be asked."""
+    is_private: bool = False
+    """Whether ``user`` is a work tree of cdd, whose changes the user need not know."""
     left_out: tuple[str, ...] = ()
     """Beginnings of paths of the user that never take part in a run."""
     can_mount: bool = False
@@ -300,7 +302,7 @@ class Workplace:
             _name(landed.merged, "merged its changes of {} with yours, which stay uncommitted"),
             _name(landed.kept, "left {} as you saved them in that moment, without the run's changes"),
         )
-        if said := "; ".join(filter(None, parts)):
+        if (said := "; ".join(filter(None, parts))) and not self.is_private:
             branch = self.user.read_branch() or ""
             place = "the fork" if branch.startswith("fork/") else "your work tree"
             self.emit(Notice(text=f"In {place}, cdd {said}."))

@@ -330,12 +330,13 @@ def _run_tests(root: Path, targets: tuple[str, ...], *, level: str) -> SuiteRun:
 
 
 def _refuse_configuration(root: Path) -> None:
-    """Raise where ``pytest.ini`` says more than which plugins to leave out."""
+    """Raise where ``pytest.ini`` says more than which plugins to leave out, and where code and tests are."""
     found = configparser.ConfigParser(interpolation=None)
     found.read(root / "pytest.ini")
     settings = dict(found["pytest"]) if found.has_section("pytest") else {}
-    options = re.sub(r"-p no:\S+", "", settings.pop("addopts", "")).strip()
-    if options or settings.keys() - {"pythonpath"}:
+    options = re.sub(r"-p no:\S+|--import-mode=importlib", "", settings.pop("addopts", "")).strip()
+    known = {"pythonpath"} | ({"testpaths"} if settings.get("testpaths") == "tests" else set())
+    if options or settings.keys() - known:
         raise NotImplementedError(f"what pytest.ini says takes the real suite: {options} {settings}")
 
 

@@ -1,0 +1,58 @@
+"""An estimate of the requests, tokens and costs of a generation, made before the first request. Pure."""
+
+from dataclasses import dataclass
+
+from cdd_agent.model.budget import cost_usd
+from cdd_agent.tdd.context import Policy
+from cdd_agent.work.state import Usage
+
+_PHASES = 2
+_LIKELY_REQUESTS = 3
+"""Requests of a phase that opens its gate at the first try: write, look at the tests, hand in."""
+_TOKENS = {"least": 3_000, "likely": 5_500, "most": 12_000}
+"""Tokens of a request and its answer. Measured: 201,000 tokens in 37 requests of a plan with four steps."""
+_OUTPUT_SHARE = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """A quantity that is not known yet."""
+
+    least: int
+    likely: int
+    most: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """What one role will use."""
+
+    role: str
+    model: str
+    requests: Range
+    tokens: Range
+    usd: tuple[float, float, float] | None
+    """Least, likely and most; None if the price of the model is not known."""
+
+
+def estimate_nodes(count: int, *, model: str, policy: Policy) -> Estimate:
+    """Return the estimate for ``count`` nodes.
+
+    Least: each phase takes one request. Likely: each opens at the first try. Most: every attempt of every node is made,
+    with all its turns.
+    """
+    requests = Range(
+        least=count * _PHASES,
+        likely=count * _PHASES * _LIKELY_REQUESTS,
+        most=count * _PHASES * policy.max_attempts * policy.budget.max_turns,
+    )
+    tokens = Range(**{name: getattr(requests, name) * each for name, each in _TOKENS.items()})
+    costs = [_price(model, each) for each in (tokens.least, tokens.likely, tokens.most)]
+    known = [cost for cost in costs if cost is not None]
+    usd = (known[0], known[1], known[2]) if len(known) == len(costs) else None
+    return Estimate(role="generator", model=model, requests=requests, tokens=tokens, usd=usd)
+
+
+def _price(model: str, tokens: int) -> float | None:
+    output = int(tokens * _OUTPUT_SHARE)
+    return cost_usd(model, Usage(input_tokens=tokens - output, output_tokens=output))

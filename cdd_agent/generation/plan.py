@@ -1,0 +1,123 @@
+"""What a generation is to build: the nodes of a graph in order, their files, and their text for the model. Pure."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from cdd_agent.generation.layout import Layout
+from cdd_agent.generation.signatures import list_type_names
+from cdd_agent.tickets.graph import Graph, Group, Node, NodeId, find_closure, order_subgraphs
+from cdd_agent.tickets.graph_file import load_graph
+from cdd_agent.work.state import RunState, StepKey
+
+
+def load_plan(path: Path) -> "GenerationPlan":
+    """Read a graph; raise ``DocumentError`` with its problems."""
+    graph, _ = load_graph(path)
+    return GenerationPlan(graph=graph, layout=Layout.of(graph, path.stem), source=path)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationPlan:
+    """A graph that has no problems, and how its nodes become steps of a run."""
+
+    graph: Graph
+    layout: Layout
+    source: Path
+    """The file of the graph."""
+
+    @property
+    def slug(self) -> str:
+        """The name of the run."""
+        return self.layout.package.lower().replace("_", "-").strip("-")
+
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """The subgraphs in the order in which they land."""
+        return order_subgraphs(self.graph)
+
+    @cached_property
+    def nodes(self) -> tuple[Node, ...]:
+        """The leaves in the order in which they are generated."""
+        return tuple(self.graph.by_id[name] for group in self.groups for name in group.nodes)
+
+    @cached_property
+    def by_title(self) -> Mapping[str, Node]:
+        """Title of a step -> node."""
+        return {self.layout.title_of(node): node for node in self.nodes}
+
+    @cached_property
+    def type_names(self) -> frozenset[str]:
+        """The names that count as types in a docstring."""
+        return list_type_names(self.graph)
+
+    def number_nodes(self, known: RunState | None) -> tuple[StepKey, ...]:
+        """Return the keys of the steps: a node keeps the number that it has; a new one gets the next free number."""
+        numbers = {step.title: number for number, step in known.step_executions.items()} if known else {}
+        following = max(numbers.values(), default=0)
+        keys = []
+        for node in self.nodes:
+            title = self.layout.title_of(node)
+            if title not in numbers:
+                following += 1
+                numbers[title] = following
+            keys.append(StepKey(number=numbers[title], title=title, text_sha256=self.digest(node)))
+        return tuple(sorted(keys, key=lambda key: key.number))
+
+    def digest(self, node: Node) -> str:
+        """Return the digest of what a node is, and of what it sees of the nodes that it needs."""
+        needed = [
+            (each.name, each.file_path, each.signature)
+            for name in node.dependencies
+            for each in self.graph.by_id[name].definitions
+        ]
+        own = [(each.name, each.file_path, each.docstring, each.signature) for each in node.definitions]
+        work = [own, node.example, sorted(node.requirements), sorted(needed)]
+        return hashlib.sha256(json.dumps(work).encode()).hexdigest()
+
+    def list_files(self, node: Node) -> tuple[str, ...]:
+        """Return the files of a node's own definitions, relative to the repository."""
+        return tuple(dict.fromkeys(self.layout.map_path(each.file_path) for each in node.definitions))
+
+    def list_needed_files(self, node: Node) -> tuple[str, ...]:
+        """Return the files of everything that a node needs, itself included, its own first."""
+        needed = (self.graph.by_id[name] for name in find_closure(self.graph, node.id))
+        files = (path for each in needed if each.node_type == "leaf" for path in self.list_files(each))
+        return tuple(dict.fromkeys((*self.list_files(node), *files)))
+
+    def find_test_path(self, node: Node) -> str:
+        """Return the file with the tests of a node."""
+        return self.layout.test_path(node.file_path)
+
+    def describe(self, node: Node) -> str:
+        """Return what the model gets to know about a node, as Markdown."""
+        return "\n\n".join(self._describe(node))
+
+    def _describe(self, node: Node) -> Iterator[str]:
+        for each in node.definitions:
+            module = self.layout.module_of(each.file_path)
+            yield f"`{each.name}` in the module `{module}` (`{self.layout.map_path(each.file_path)}`)"
+            if each.signature.strip():
+                yield f"```python\n{each.signature.strip()}\n```"
+            yield each.docstring.strip()
+        if node.example.strip():
+            yield f"Example:\n\n```python\n{node.example.strip()}\n```"
+        needed = [self.graph.by_id[name] for name in node.dependencies]
+        lines = [
+            f"- `{self.layout.module_of(each.file_path)}.{each.name}`: {each.docstring.strip().partition(chr(10))[0]}"
+            for other in needed
+            for each in other.definitions
+        ]
+        if lines:
+            yield "\n".join(("It needs these, which exist and are tested:", *lines))
+
+    def order_dependencies(self, keys: tuple[StepKey, ...]) -> dict[int, tuple[int, ...]]:
+        """Return the number of each step -> the numbers of the steps that it needs."""
+        numbers: dict[NodeId, int] = {self.by_title[key.title].id: key.number for key in keys}
+        return {
+            numbers[node.id]: tuple(sorted({numbers[name] for name in node.dependencies if name in numbers}))
+            for node in self.nodes
+        }

@@ -1,0 +1,275 @@
+"""The generation of a repository: the skeleton, the nodes of each subgraph, and the landing of each subgraph."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from cdd_agent.errors import GateClosed, UsageError, format_count
+from cdd_agent.events import Emit, Notice
+from cdd_agent.generation.evidence import JudgedNode, SubgraphCheck, SubgraphEvidence
+from cdd_agent.generation.late_code import write_late_code
+from cdd_agent.generation.plan import GenerationPlan
+from cdd_agent.generation.skeleton import make_skeleton
+from cdd_agent.git.commits import commit_paths, list_sign_options, require_identity
+from cdd_agent.git.repository import CommitId, Repository, has_ref
+from cdd_agent.runs.graph_nodes import GraphNodes
+from cdd_agent.runs.private_branch import PrivateBranch
+from cdd_agent.runs.run import DEPENDENCY_SKIPPED, Run
+from cdd_agent.storage import write_atomic
+from cdd_agent.tdd.context import SuiteTask
+from cdd_agent.tdd.step import load_report
+from cdd_agent.tdd.workplace import Workplace
+from cdd_agent.tickets.graph import Group
+from cdd_agent.tickets.plan import find_dependents
+from cdd_agent.work.state import RunState, Status, StepExecution
+from cdd_agent.work.wording import explain, format_reason
+from cdd_agent.workspace.files import ConfinedFolder
+from pytest_tdd_agent.comparison import strip_parameters
+from pytest_tdd_agent.report import list_failing
+
+_TAG = "phase4-subgraph-"
+_REFUSED = """\
+The tests of this part pass, but the checks of its subgraph refuse it:
+{reasons}
+Add tests that show the difference, and correct the code."""
+
+
+def is_output(folder: Path, plan: GenerationPlan) -> bool:
+    """Return whether ``folder`` holds a generation of this graph's package."""
+    if not (folder / ".git").exists():
+        return False
+    repository = Repository.find(folder)
+    log = repository.git("log", ("--format=%(trailers:key=Ticket,valueonly,separator=%x20)", "--max-parents=0"), "HEAD")
+    return plan.slug in log.split()
+
+
+def prepare_output(folder: Path, plan: GenerationPlan) -> None:
+    """Create the repository of a new generation."""
+    create_repository(folder, make_skeleton(plan.graph, plan.layout), plan=plan)
+
+
+def create_repository(folder: Path, files: Mapping[str, str], *, plan: GenerationPlan) -> Repository:
+    """Create a repository with the scaffold and the skeleton, committed; raises ``UsageError`` if that cannot be."""
+    require_free(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    repository = Repository.create(folder)
+    require_identity(repository)
+    inside = ConfinedFolder(folder)
+    for path, text in files.items():
+        inside.write(path, text.encode())
+    count = format_count(len(plan.nodes), "node")
+    message = f"chore: scaffold and skeleton of {plan.layout.package} ({count})\n\nTicket: {plan.slug}\n"
+    commit_paths(repository, message, paths=tuple(files))
+    return repository
+
+
+def require_free(folder: Path) -> None:
+    """Raise ``UsageError`` unless a repository can be created in ``folder``, which need not exist."""
+    another = "name another folder: --out DIR"
+    if folder.is_symlink():
+        raise UsageError(f"{folder} is a link.", hint="name the folder that it leads to")
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is not a folder.", hint=another)
+    if folder.exists() and any(folder.iterdir()):
+        raise UsageError(f"{folder} is not empty, and cdd has not generated what is in it.", hint=another)
+    around = next((path for path in folder.resolve().parents if (path / ".git").exists()), None)
+    if around is not None:
+        raise UsageError(f"{folder} is inside the repository {around}.", hint="name a folder outside of it: --out DIR")
+
+
+def is_completed(step: StepExecution) -> bool:
+    """Return whether a node has passed."""
+    return step.status == Status.COMPLETED
+
+
+class Generation:
+    """Carries out a generation in an output folder that has its skeleton."""
+
+    def __init__(self, run: Run[GraphNodes], *, branch: PrivateBranch, home: Workplace, emit: Emit) -> None:
+        """Reads nothing yet. ``home`` lands commits in the user's branch and files."""
+        self.run = run
+        self.plan = run.source.plan
+        self._branch = branch
+        self._home = home
+        self._emit = emit
+
+    def carry_out(self, *, keeps_failed: bool = False) -> RunState:
+        """Generate the nodes that have not passed, and land each subgraph; return the state at the end.
+
+        Nodes that failed, and those that were skipped because of them, are tried again unless ``keeps_failed``.
+        """
+        run = self.run
+        with run.running():
+            for number in run.state.numbers(Status.FAILED) if not keeps_failed else ():
+                run.retry(number)
+            for group in self.plan.groups:
+                self._generate(group)
+                is_proved = self._prove(group)
+                self._land(group, is_proved=is_proved)
+        return run.state
+
+    def _generate(self, group: Group) -> None:
+        run, source = self.run, self.run.source
+        source.scope = frozenset(self._list_numbers(group))
+        self._skip_dependents()
+        while (item := run.find_next_step()) is not None:
+            if run.run_step(item):
+                self._write_late_code()
+            else:
+                self._skip_dependents()
+
+    def _write_late_code(self) -> None:
+        """Write the code that waited for nodes which have passed, since it calls them when its module is imported."""
+        state, layout, repository = self.run.state, self.plan.layout, self._branch.repository
+        passed = [self.plan.by_title.get(step.title) for step in state.step_executions.values() if is_completed(step)]
+        written = [name for node in passed if node is not None for name in layout.name_definitions(node)]
+        changed = []
+        for path in sorted({real for _, real in layout.rows}):
+            text = (repository.root / path).read_text(encoding="utf-8")
+            if (new := write_late_code(text, written)) != text:
+                write_atomic(repository.root / path, new.encode())
+                changed.append(path)
+        if changed:
+            message = f"chore: write code that waited for others\n\nTicket: {self.plan.slug}\n"
+            commit_paths(repository, message, paths=changed)
+
+    def _skip_dependents(self) -> None:
+        """Skip the pending nodes that need one that has failed or was skipped."""
+        run = self.run
+        ended = run.state.numbers(Status.FAILED, Status.SKIPPED)
+        for number in find_dependents(run.source.depends, ended):
+            if run.state.execution(number).status == Status.PENDING:
+                run.skip(number, reason=DEPENDENCY_SKIPPED)
+
+    def _list_numbers(self, group: Group) -> Iterator[int]:
+        titles = {self.plan.layout.title_of(self.plan.graph.by_id[name]) for name in group.nodes}
+        yield from (number for number, step in self.run.state.step_executions.items() if step.title in titles)
+
+    # SubgraphEvidence
+
+    def _prove(self, group: Group) -> bool:
+        """Return whether the checks refuse no node of a subgraph; refused nodes are tried again as long as they may."""
+        while waiting := self._list_waiting(group):
+            found = self._judge(waiting)
+            is_tried_again = False
+            for number, reasons in found.refused.items():
+                words = "\n".join(map(format_reason, reasons))
+                title = self.run.state.execution(number).title
+                self._emit(Notice(text=f"The checks of {group.name} refuse {title}: {words}"))
+                is_tried_again |= self._try_again(number, words)
+            if not is_tried_again:
+                return found.is_proved
+        return True
+
+    def _list_waiting(self, group: Group) -> tuple[StepExecution, ...]:
+        """Return the nodes of a subgraph that have passed and whose commits the user's branch lacks."""
+        head, repository = self._branch.home.read_head(), self._branch.home
+        steps = (self.run.state.execution(number) for number in self._list_numbers(group))
+        return tuple(
+            step
+            for step in steps
+            if step.status == Status.COMPLETED
+            and not all(repository.is_ancestor(commit, of=str(head)) for commit in step.commits.values())
+        )
+
+    def _judge(self, steps: Sequence[StepExecution]) -> SubgraphEvidence:
+        context, repository = self.run.context, self._branch.repository
+        tip = context.workplace.begin()
+        purpose, kept = "all tests before the checks", context.reports / "subgraph.json"
+        # The last node's gate has run them on the same files.
+        run = SuiteTask(context=context, purpose=purpose, keep=kept, spans_commits=True).run()
+        before = repository.git("merge-base", str(self._branch.home.read_head()), tip).strip()
+        check = SubgraphCheck(context=context, before=CommitId(before), after=tip, report=context.require_report(run))
+        found = check.judge([self._describe_node(step) for step in steps])
+        for finding in found.findings:
+            self._emit(Notice(text=explain(finding)))
+        return found
+
+    def _describe_node(self, step: StepExecution) -> JudgedNode:
+        node = self.plan.by_title[step.title]
+        return JudgedNode(
+            number=step.step_number,
+            title=step.title,
+            files=self.plan.list_files(node),
+            tests=tuple(self._list_tests(step)),
+            stated=self.plan.describe(node),
+        )
+
+    def _list_tests(self, step: StepExecution) -> Iterator[str]:
+        """Yield the tests that RED added for a node, without parameters."""
+        for each in step.list_landings():
+            opened = next((attempt for attempt in each.attempts if attempt.phase == "red" and attempt.is_open), None)
+            report = load_report(opened, root=self.run.context.records.folder) if opened is not None else None
+            own = self.plan.find_test_path(self.plan.by_title[step.title])
+            failing = () if report is None else list_failing(report)
+            yield from dict.fromkeys(strip_parameters(nodeid) for nodeid in failing if nodeid.startswith(f"{own}::"))
+
+    def _count_remaining_rounds(self, number: int) -> int:
+        used = sum(
+            attempt.phase == "green"
+            for each in self.run.state.execution(number).list_landings()
+            for attempt in each.attempts
+        )
+        return self.run.source.max_attempts - used
+
+    def _try_again(self, number: int, words: str) -> bool:
+        """Let a refused node be written again, with the attempts that are left to it; return False if none are."""
+        run, context = self.run, self.run.context
+        left = self._count_remaining_rounds(number)
+        if left <= 0:
+            return False
+        run.context = replace(context, policy=replace(context.policy, max_attempts=left))
+        try:
+            run.retry(number, guidance=_REFUSED.format(reasons=words))
+            return run.run_step(run.step(number))
+        finally:
+            run.context = context
+
+    # Landing
+
+    def _land(self, group: Group, *, is_proved: bool) -> None:
+        """Land what the private branch has of a subgraph, if the user's branch lacks any of it."""
+        repository, head = self._branch.home, self._branch.home.read_head()
+        tip = self._branch.repository.read_head()
+        assert head is not None
+        assert tip is not None
+        if not self._list_waiting(group):
+            return
+        tree = repository.merge_trees(head, tip)
+        if tree is None:
+            raise GateClosed(
+                f"{group.name} cannot land: your commits and the run have changed the same lines.\n"
+                f"Your branch and files are untouched; the run's commits are on {self._branch.name}.",
+                hint=f"merge them yourself: git -C {repository.root} merge {self._branch.name}; then the same command",
+            )
+        commit = self._commit_merge(self._describe(group), tree=tree, head=head, tip=tip)
+        self._home.land(commit, made=commit, tip=head)
+        if is_proved and self._is_whole(group):
+            self._tag(group, commit)
+        self._branch.move(commit)
+        self._emit(Notice(text=f"Landed: {self._describe(group).partition(chr(10))[0]}"))
+
+    def _commit_merge(self, message: str, *, tree: str, head: CommitId, tip: CommitId) -> CommitId:
+        repository = self._branch.home
+        sign = list_sign_options(repository)
+        arguments = (tree, ("-p",), head, ("-p",), tip, (*sign, "-F", "-"))
+        return CommitId(repository.git("commit-tree", *arguments, stdin=message.encode(), hooks=bool(sign)).strip())
+
+    def _is_whole(self, group: Group) -> bool:
+        return all(self.run.state.execution(n).status == Status.COMPLETED for n in self._list_numbers(group))
+
+    def _describe(self, group: Group) -> str:
+        """Return the message of the commit with which a subgraph lands."""
+        numbers = sorted(self._list_numbers(group))
+        passed = [n for n in numbers if self.run.state.execution(n).status == Status.COMPLETED]
+        subject = f"feat: complete {group.name} (nodes {numbers[0]}-{numbers[-1]})"
+        if len(passed) < len(numbers):
+            subject = f"feat: complete part of {group.name} ({len(passed)} of {len(numbers)} nodes)"
+        return f"{subject}\n\nTicket: {self.plan.slug}\nSubgraph: {group.name}\n"
+
+    def _tag(self, group: Group, commit: CommitId) -> None:
+        repository = self._branch.home
+        for name in group.ids:
+            ref = f"refs/tags/{_TAG}{name}"
+            if not has_ref(repository.location, ref):
+                repository.git("update-ref", ref, commit)

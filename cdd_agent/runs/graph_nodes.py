@@ -1,0 +1,207 @@
+"""The nodes of a planning graph as a source of work: each leaf is a step with RED and GREEN.
+
+A node whose attempts are used up fails, and nodes that need it are skipped; the others go on.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from cdd_agent.errors import UsageError
+from cdd_agent.generation.plan import GenerationPlan
+from cdd_agent.generation.signatures import Deviation, check_signature
+from cdd_agent.git import commits
+from cdd_agent.runs.ledger import Known, Ledger
+from cdd_agent.runs.private_branch import PrivateBranch
+from cdd_agent.runs.run import Run, Source
+from cdd_agent.tdd.context import Brief, Context, Phase, Policy, ResumeCommands, WorkItem
+from cdd_agent.tdd.instructions import describe_item
+from cdd_agent.tdd.phase_run import Ending
+from cdd_agent.tickets.graph import Node
+from cdd_agent.tickets.plan import find_ready
+from cdd_agent.tickets.ticket import Ticket
+from cdd_agent.work import state as states
+from cdd_agent.work.state import RunState, Status, StepExecution, reconcile
+from cdd_agent.work.state_file import load_state
+from cdd_agent.workspace.files import Workspace
+from pytest_tdd_agent.report import Clause, Part, Reason, SuiteReport, list_failing
+
+MAX_ROUNDS = 8
+"""Attempts at debugging a node after the first one."""
+MIN_TESTS = 3
+"""The fewest tests of a node: of the normal case, of an edge, and of an error."""
+SECONDS_PER_TEST = 30.0
+_PROMPTS = Path(__file__).parent / "prompts"
+_TASKS: Mapping[Phase, str] = {
+    "red": "Write the tests of this part in `{tests}`: at least three, for normal, edge and error cases. Derive them "
+    "from the docstring, the signature and the example. They must fail because the body is missing.",
+    "green": "Write the body of this part in {files}, so that its tests pass.",
+}
+
+
+class GraphNodes:
+    """The leaves of a planning graph, subgraph by subgraph, each after the nodes that it needs."""
+
+    workflow = "generate"
+    is_open_ended = False
+    max_attempts = 1 + MAX_ROUNDS
+    """At the body of a node."""
+
+    def __init__(
+        self, plan: GenerationPlan, *, ticket: Ticket, branch: PrivateBranch, commands: ResumeCommands
+    ) -> None:
+        """Read nothing yet. ``branch`` is where the nodes land."""
+        self.plan = plan
+        self.ticket = ticket
+        self.commands = commands
+        self.title = f"Generate {plan.layout.package} from {plan.source.name}"
+        self.depends: Mapping[int, tuple[int, ...]] = {}
+        self.remarks: tuple[str, ...] = ()
+        self.scope: frozenset[int] | None = None
+        """The steps that may run now; None: all."""
+        self._branch = branch
+        self._order: tuple[int, ...] = ()
+
+    def adapt_policy(self, policy: Policy) -> Policy:
+        """Return ``policy`` with the rules of this workflow."""
+        return adapt_policy(policy)
+
+    def read(self, *, now: str) -> RunState:
+        """Return the saved state adapted to the graph, or a new one."""
+        known = load_state(self.ticket.state_path)
+        keys = self.plan.number_nodes(known)
+        numbers = {key.title: key.number for key in keys}
+        self.depends = self.plan.order_dependencies(keys)
+        self._order = tuple(numbers[self.plan.layout.title_of(node)] for node in self.plan.nodes)
+        first = RunState(ticket_slug=self.ticket.slug, started_at=now, step_executions=states.pending_steps(keys))
+        state, self.remarks = reconcile(known or first, keys)
+        return state
+
+    def open(self, run: Run[Source]) -> RunState:
+        """Return the state of the private branch, which goes on from the user's branch where nothing waits to land."""
+        commits.require_finished(self._branch.home)
+        named = {commit for step in run.state.step_executions.values() for commit in step.commits.values()}
+        tip = self._branch.open(named)
+        repository = self._branch.repository
+        ledger = Ledger(slug=self.ticket.slug, saved=run.state, repository=repository, project=repository.root)
+        found = ledger.state_at(tip)
+        if not isinstance(found, Known):
+            raise UsageError(
+                "This clone is shallow, so it may lack commits of the run. Nothing was touched.",
+                hint="git fetch --unshallow",
+            )
+        return replace(found.state, branch=self._branch.name)
+
+    def next(self, state: RunState) -> WorkItem | None:
+        """Return the node in progress, else the first pending one in order whose dependencies have passed."""
+        in_progress, pending = state.numbers(Status.IN_PROGRESS), set(state.numbers(Status.PENDING))
+        can_run = find_ready(self.depends, completed=state.numbers(Status.COMPLETED))
+        runnable = (*in_progress, *(n for n in self._order if n in can_run and n in pending))
+        number = next((n for n in runnable if self.scope is None or n in self.scope), None)
+        return None if number is None else self.find(state, number)
+
+    def find(self, state: RunState, number: int) -> WorkItem | None:
+        """Return the item of a node; None if the graph no longer has it."""
+        node = self.find_node(state, number)
+        return None if node is None else self._make_item(node, number)
+
+    def find_node(self, state: RunState, number: int) -> Node | None:
+        """Return the node of a step; None if the graph no longer has it."""
+        return self.plan.by_title.get(state.execution(number).title)
+
+    def _make_item(self, node: Node, number: int) -> WorkItem:
+        files, tests = self.plan.list_needed_files(node), self.plan.find_test_path(node)
+        return WorkItem(
+            ticket=self.ticket.slug,
+            number=number,
+            title=self.plan.layout.title_of(node),
+            goal=self.plan.describe(node),
+            kind="feature",
+            phases=("red", "green"),
+            tests=(),
+            sources=self.plan.list_files(node),
+            named=(tests, *files),
+            extra_files=(tests,),
+            text_sha256=self.plan.digest(node),
+            total=len(self._order),
+        )
+
+    def list_changes(self, context: Context) -> tuple[str, ...]:
+        """Return nothing: the user's changes concern landings alone."""
+        return ()
+
+    def start(self, state: RunState, number: int, *, context: Context) -> RunState:
+        """Return ``state``: the skeleton is prepared before the run."""
+        return state
+
+    def brief(self, item: WorkItem, phase: Phase, *, context: Context) -> Brief:
+        """Return the brief for the tests or the body of a node."""
+        node, workspace = self.plan.by_title[item.title], context.workspace
+        tests, files = self.plan.find_test_path(node), self.plan.list_files(node)
+
+        def check(report: SuiteReport, baseline: SuiteReport) -> tuple[Reason, ...]:
+            if phase == "red":
+                return _find_too_few(report, baseline)
+            return self._find_changed_signatures(node, workspace)
+
+        return Brief(
+            phase=phase,
+            kind=item.kind,
+            agent="generator",
+            role=(_PROMPTS / "generate.md").read_text(encoding="utf-8"),
+            work=f"generate {item.ticket} {item.title} {phase}",
+            task=_TASKS[phase].format(tests=tests, files=", ".join(f"`{path}`" for path in files)),
+            requirements=describe_item(item, heading="Part"),
+            source="planning graph",
+            check=check,
+        )
+
+    def _find_changed_signatures(self, node: Node, workspace: Workspace) -> tuple[Reason, ...]:
+        """Return a reason for each definition that no longer has the signature of the graph."""
+        known = self.plan.type_names
+        reasons = []
+        for each in node.definitions:
+            path = self.plan.layout.map_path(each.file_path)
+            found = check_signature(workspace.read_text(path).text, each, type=node.type, known=known)
+            if found:
+                parts: dict[str, Part] = {"path": path, "differs": tuple(map(_describe_deviation, found))}
+                reasons.append(Reason(code="signature_changed", nodeid=None, parts=parts))
+        return tuple(reasons)
+
+    def accept(self, state: RunState, ending: Ending, *, now: str) -> RunState:
+        """End the node: passed if both gates opened."""
+        number = states.require_current(state).step_number
+        status = Status.COMPLETED if ending.why is None else Status.FAILED
+        return states.end_step(state, number, status=status, now=now, error=ending.why)
+
+    def describe_end(self, step: StepExecution, *, context: Context) -> tuple[str, ...]:
+        """Return nothing: the events of the step say everything."""
+        return ()
+
+
+def _describe_deviation(found: Deviation) -> Clause:
+    case = "signature_differs" if found.found else "signature_missing"
+    parts = {"name": found.name, "part": found.part, "expected": found.expected, "found": found.found}
+    return Clause(case, dict(parts))
+
+
+def adapt_policy(policy: Policy) -> Policy:
+    """Return ``policy`` with the rules of a generation."""
+    return replace(
+        policy,
+        edit_format="tools",
+        max_attempts=1 + MAX_ROUNDS,
+        has_commands=False,
+        named_only=True,
+        targets_first=True,
+        defers_checks=True,
+    )
+
+
+def _find_too_few(report: SuiteReport, baseline: SuiteReport) -> tuple[Reason, ...]:
+    """Return a reason if RED has added fewer tests than a node needs."""
+    old = {case.nodeid for case in baseline.tests}
+    added = [nodeid for nodeid in list_failing(report) if nodeid not in old]
+    if len(added) >= MIN_TESTS:
+        return ()
+    return (Reason(code="too_few_tests", nodeid=None, parts={"count": len(added), "least": MIN_TESTS}),)

@@ -1,0 +1,273 @@
+"""A repository is generated from a planning graph: nodes on a private branch, subgraphs landed, all of it one run."""
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import msgspec
+import pytest
+
+from cdd_agent.compose import Composition
+from cdd_agent.config.options import Options
+from cdd_agent.errors import GateClosed, UsageError
+from cdd_agent.events import AttemptStarted, Emit, Event, Notice, StepFinished
+from cdd_agent.generation.plan import GenerationPlan, load_plan
+from cdd_agent.runs.back import Back
+from cdd_agent.runs.generation import is_output, prepare_output
+from cdd_agent.runs.places import find_run
+from cdd_agent.work.state import RunState, Status
+from cdd_agent.work.state_file import load_state
+from tests.fakes.approval import approves
+from tests.fakes.demo import in_process
+from tests.fakes.program import EXAMPLES
+
+Recorded: TypeAlias = dict[str, Any]
+"""A turn of a recording."""
+GRAPH = EXAMPLES / "wordkit" / "graph.json"
+RECORDING = EXAMPLES / "wordkit" / "recording.yaml"
+
+
+@dataclass
+class Output:
+    """An output folder, and what its runs have shown."""
+
+    folder: Path
+    plan: GenerationPlan
+    recording: Path = RECORDING
+    seen: list[Event] = field(default_factory=list)
+
+    def compose(self, emit: Emit | None = None) -> Composition:
+        made = Composition(
+            Options(project=self.folder, replay=self.recording, ask=approves), emit=emit or self.seen.append
+        )
+        vars(made).update(suite=in_process(self.folder))
+        return made
+
+    def run(self, *, keeps_failed: bool = False, emit: Emit | None = None) -> RunState:
+        if not is_output(self.folder, self.plan):
+            prepare_output(self.folder, self.plan)
+        made = self.compose(emit)
+        return made.generation(self.plan, resume="cdd generate again").carry_out(keeps_failed=keeps_failed)
+
+    @property
+    def state(self) -> RunState:
+        state = load_state(find_run(self.folder, self.plan.slug).state_path)
+        assert state is not None
+        return state
+
+    @property
+    def statuses(self) -> list[str]:
+        return [str(step.status) for step in self.state.step_executions.values()]
+
+    @property
+    def landed(self) -> list[str]:
+        """The subjects on the user's branch, newest first."""
+        return self.git("log", "--first-parent", "--format=%s").splitlines()
+
+    @property
+    def notices(self) -> str:
+        return "\n".join(event.text for event in self.seen if isinstance(event, Notice))
+
+    def git(self, *arguments: str) -> str:
+        return subprocess.run(
+            ["git", *arguments], cwd=self.folder, check=True, capture_output=True, text=True
+        ).stdout.strip()
+
+    def copy(self, folder: Path) -> "Output":
+        shutil.copytree(self.folder, folder, symlinks=True)
+        return Output(folder=folder, plan=self.plan, recording=self.recording)
+
+
+def change_recording(folder: Path, change: Callable[[Recorded], list[Recorded]]) -> Path:
+    """Write the recording with each turn replaced, and return its path."""
+    turns = msgspec.yaml.decode(RECORDING.read_bytes(), type=list[Recorded])
+    path = folder / "recording.json"
+    path.write_bytes(msgspec.json.encode([new for turn in turns for new in change(turn)]))
+    return path
+
+
+@pytest.fixture(scope="module")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Output:
+    output = Output(folder=tmp_path_factory.mktemp("generated") / "wordkit", plan=load_plan(GRAPH))
+    output.run()
+    return output
+
+
+@pytest.fixture
+def output(made_once: Output, tmp_path: Path) -> Output:
+    return made_once.copy(tmp_path / "wordkit")
+
+
+def test_each_subgraph_lands_as_one_merge_with_message_and_tag(made_once: Output) -> None:
+    assert made_once.statuses == ["completed"] * 6
+    assert made_once.landed == [
+        "feat: complete stats (nodes 4-6)",
+        "feat: complete text (nodes 1-3)",
+        "chore: scaffold and skeleton of wordkit (6 nodes)",
+    ]
+    assert made_once.git("tag").splitlines() == ["phase4-subgraph-stats", "phase4-subgraph-text"]
+    assert made_once.git("status", "--porcelain") == ""
+    nodes = made_once.git("log", "--no-merges", "--format=%s", "HEAD^1..HEAD").splitlines()
+    assert nodes[::-1] == [
+        f"{prefix}: stats.{name}"
+        for name in ("describe.mean", "describe.median", "report.summarize")
+        for prefix in ("test", "feat")
+    ]
+
+
+def test_the_checks_run_once_per_subgraph(made_once: Output) -> None:
+    assert made_once.notices.count("Checked in a clean copy") == 2
+
+
+def test_a_node_has_one_debugging_round_more_if_its_code_fails(made_once: Output) -> None:
+    tried = [(event.step, event.phase) for event in made_once.seen if isinstance(event, AttemptStarted)]
+    assert tried.count((4, "green")) == 2
+    assert len(tried) == 13
+
+
+def test_audit_confirms_every_node(made_once: Output) -> None:
+    audited = made_once.compose().auditor().run()
+    assert len(audited) == 12
+    assert not any(each.failed for each in audited)
+
+
+def test_the_same_command_again_changes_nothing(output: Output) -> None:
+    before = output.git("rev-parse", "HEAD")
+    output.run()
+    assert output.git("rev-parse", "HEAD") == before
+    assert not any(isinstance(event, AttemptStarted) for event in output.seen)
+
+
+def test_undo_takes_a_subgraph_back_and_redo_brings_it_again(output: Output) -> None:
+    before, state = output.git("rev-parse", "HEAD"), output.state
+    back = Back.of_project(output.folder, emit=output.seen.append)
+    plan = back.plan_step()
+    assert plan.move.what == "stats of wordkit"
+    back.go(plan)
+    assert output.landed[0] == "feat: complete text (nodes 1-3)"
+    assert output.statuses == ["completed"] * 3 + ["pending"] * 3
+    back.go(back.plan_return())
+    assert output.git("rev-parse", "HEAD") == before
+    assert output.state == state
+
+
+def test_a_subgraph_that_was_undone_is_generated_again(output: Output) -> None:
+    tree = output.git("rev-parse", "HEAD^{tree}")
+    back = Back.of_project(output.folder, emit=output.seen.append)
+    back.go(back.plan_step())
+    output.run()
+    assert output.git("rev-parse", "HEAD^{tree}") == tree
+    assert {event.step for event in output.seen if isinstance(event, AttemptStarted)} == {4, 5, 6}
+
+
+def test_commits_of_the_user_are_merged_when_a_subgraph_lands(output: Output) -> None:
+    back = Back.of_project(output.folder, emit=output.seen.append)
+    back.go(back.plan_step())
+    (output.folder / "NOTES.md").write_text("# mine\n")
+    output.git("add", "NOTES.md")
+    output.git("-c", "user.name=U", "-c", "user.email=u@example.org", "commit", "-qm", "mine")
+    output.run()
+    assert output.landed[:2] == ["feat: complete stats (nodes 4-6)", "mine"]
+    assert (output.folder / "NOTES.md").read_text() == "# mine\n"
+
+
+def _fail(turn: Recorded) -> list[Recorded]:
+    """The body of ``summarize`` never passes: the same wrong code nine times, each with another number."""
+    when = str(turn["when"])
+    if "stats.report.summarize green" not in when:
+        return [turn]
+    edit, end = turn["content"]
+    turns, old = list[Recorded](), edit["input"]["old_string"]
+    for number in range(1, 10):
+        new = old.rpartition("\n")[0] + f"\n    return '{number}'"
+        change = {**edit["input"], "old_string": old, "new_string": new}
+        turns.append(
+            {"when": when.replace("attempt 1", f"attempt {number}"), "content": [{**edit, "input": change}, end]}
+        )
+        old = new
+    return turns
+
+
+def test_debugging_iteration_limit(tmp_path: Path) -> None:
+    """A node that cannot be met gets exactly 1 + 8 attempts; then it is as before, and the rest lands."""
+    output = Output(folder=tmp_path / "wordkit", plan=load_plan(GRAPH), recording=change_recording(tmp_path, _fail))
+    output.run()
+    assert output.statuses == ["completed"] * 5 + ["failed"]
+    tried = [(event.step, event.phase) for event in output.seen if isinstance(event, AttemptStarted)]
+    assert tried.count((6, "green")) == 9
+    assert "refused 9 times" in str(output.state.execution(6).error)
+    assert output.landed[0] == "feat: complete part of stats (2 of 3 nodes)"
+    assert "raise NotImplementedError" in (output.folder / "src/wordkit/stats/report.py").read_text()
+    assert not (output.folder / "tests/test_report.py").exists()
+    assert output.git("tag") == "phase4-subgraph-text"
+
+
+def test_failed_nodes_are_tried_again_unless_they_are_kept(tmp_path: Path) -> None:
+    folder = tmp_path / "wordkit"
+    output = Output(folder=folder, plan=load_plan(GRAPH), recording=change_recording(tmp_path, _fail))
+    output.run()
+    again = replace(output, recording=RECORDING, seen=[])
+    assert again.run(keeps_failed=True).execution(6).status == Status.FAILED
+    assert not any(isinstance(event, AttemptStarted) for event in again.seen)
+    again.run()
+    assert again.statuses == ["completed"] * 6
+    assert {event.step for event in again.seen if isinstance(event, AttemptStarted)} == {6}
+    assert again.landed[0] == "feat: complete stats (nodes 4-6)"
+
+
+def test_failed_node_propagation(tmp_path: Path) -> None:
+    """If a node fails, those that need it are skipped and not asked of the model."""
+
+    def fail(turn: Recorded) -> list[Recorded]:
+        when = str(turn["when"])
+        if "text.count.count_words green" in when:
+            blocked = {"type": "tool_use", "name": "ReportBlocked", "input": {"why": "cannot_be_done", "reason": "no"}}
+            return [{"when": when, "content": [blocked]}]
+        return [] if "summarize" in when else [turn]
+
+    output = Output(folder=tmp_path / "wordkit", plan=load_plan(GRAPH), recording=change_recording(tmp_path, fail))
+    output.run()
+    assert output.statuses == ["completed", "completed", "failed", "completed", "completed", "skipped"]
+    assert output.landed[:2] == [
+        "feat: complete part of stats (2 of 3 nodes)",
+        "feat: complete part of text (2 of 3 nodes)",
+    ]
+
+
+def test_an_output_folder_that_is_not_cdds_is_refused(tmp_path: Path) -> None:
+    plan = load_plan(GRAPH)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "a.txt").write_text("")
+    (tmp_path / "link").symlink_to(tmp_path / "full")
+    (tmp_path / "file").write_text("")
+    for name, why in (("full", "not empty"), ("link", "is a link"), ("file", "not a folder")):
+        with pytest.raises(UsageError, match=why):
+            prepare_output(tmp_path / name, plan)
+    subprocess.run(["git", "init", "-q", str(tmp_path / "repository")], check=True)
+    with pytest.raises(UsageError, match="inside the repository"):
+        prepare_output(tmp_path / "repository" / "inside", plan)
+    assert not (tmp_path / "repository" / "inside").exists()
+
+
+def test_a_landing_waits_if_the_user_changed_the_same_lines(output: Output) -> None:
+    back = Back.of_project(output.folder, emit=output.seen.append)
+    back.go(back.plan_step())
+    path = output.folder / "src/wordkit/stats/report.py"
+
+    def interfere(event: Event) -> None:
+        if isinstance(event, StepFinished) and event.number == 6:
+            path.write_text(path.read_text().replace("raise NotImplementedError", "return 'mine'"))
+            output.git("-c", "user.name=U", "-c", "user.email=u@example.org", "commit", "-qam", "mine")
+
+    with pytest.raises(GateClosed, match="changed the same lines"):
+        output.run(emit=interfere)
+    assert output.landed[0] == "mine"
+    assert "return 'mine'" in path.read_text()
+    # As the message says: a merge by hand.
+    output.git("-c", "user.name=U", "-c", "user.email=u@example.org", "merge", "-qX", "theirs", "generate/wordkit")
+    output.run()
+    assert output.statuses == ["completed"] * 6
+    assert not any(isinstance(event, AttemptStarted) for event in output.seen)
