@@ -17,6 +17,7 @@ import click
 from cdd_agent import __version__
 from cdd_agent.cli import fork as fork_commands
 from cdd_agent.cli import generate as generate_commands
+from cdd_agent.cli import graph as graph_commands
 from cdd_agent.cli import inspect
 from cdd_agent.cli import run as run_commands
 from cdd_agent.cli.invocation import Invocation, drop_output
@@ -150,7 +151,8 @@ for command in (
     *(run_commands.demo, inspect.init, inspect.doctor, inspect.trust, inspect.new),
     *(run_commands.spec, run_commands.plan, run_commands.exec_, inspect.review, inspect.comment),
     *(fork_commands.fork, inspect.checkpoint, inspect.status, inspect.report),
-    *(run_commands.tdd, run_commands.green, generate_commands.generate, inspect.audit, schema, completion),
+    *(run_commands.tdd, run_commands.green, graph_commands.graph, generate_commands.generate),
+    *(inspect.audit, schema, completion),
 ):
     cdd.add_command(command)
 

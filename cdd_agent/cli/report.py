@@ -6,6 +6,7 @@ The tags of the page are in the template ``report.html``; this module makes the 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from rich.cells import set_cell_size
@@ -25,6 +26,9 @@ from cdd_agent.untrusted.text import clean
 from cdd_agent.work.finding import Finding
 from cdd_agent.work.wording import explain, format_reason
 from pytest_tdd_agent.report import Reason
+
+if TYPE_CHECKING:
+    import jinja2
 
 _MOST_DIFF_LINES = 2_000
 _NODE = (176, 64)
@@ -190,20 +194,10 @@ class ChangedLines:
 
 def format_page(story: Story) -> str:
     """Return the story as one page of HTML. All texts are escaped, and keys in them masked."""
-    import jinja2  # no other command needs it
-
-    page = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        finalize=_finalize,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    page = create_environment()
     page.filters |= {
         "anchor": _name,
         "comment": _describe_comment,
-        "count": format_count,
         "described": _describe,
         "details": _format_details,
         "explain": _explain,
@@ -218,6 +212,22 @@ def format_page(story: Story) -> str:
         changes=[(step, tuple(_list_other_comments(step)), tuple(_list_changes(step))) for step in story.steps],
         costs=[(name, texts) for name, *texts in _list_costs(story)],
     )
+
+
+def create_environment() -> "jinja2.Environment":
+    """Return the environment of the templates beside this module, which escapes all texts and masks keys in them."""
+    import jinja2  # most commands do not need it
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=_finalize,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["count"] = format_count
+    return environment
 
 
 def _finalize(value: object) -> object:

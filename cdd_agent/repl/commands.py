@@ -33,6 +33,11 @@ COMMANDS = (
     SlashCommand("fork", "[DIRECTION]", "try a step in another way; list, switch, compare, merge, drop"),
     SlashCommand("green", "TEST...", "write the code for tests that already fail"),
     SlashCommand("tdd", "[WORD ...]", "run TEXT, resume, status, history, rollback COMMIT, repair-notes"),
+    SlashCommand(
+        "graph",
+        "WORD FILE",
+        "check FILE: check a planning graph; show FILE: as a tree, or with --html PAGE as a picture",
+    ),
     SlashCommand("audit", "[RANGE]", "check the claims of handoff notes by running the tests again"),
     SlashCommand("tree", "[SLUG]", "show where the run of a ticket works; ! opens a shell there"),
     SlashCommand("diff", "[STEP]", "show what the run has changed and not landed yet, or what a step has changed"),
@@ -69,7 +74,7 @@ def describe_own_commands(own: Mapping[str, "OwnCommand"]) -> tuple[SlashCommand
 
 _SHORT_FORMS = {"set": "config"}
 
-RUN_AS_IN_SHELL = ("fork", "green", "tdd", "audit", "status", "report", "doctor")
+RUN_AS_IN_SHELL = ("fork", "green", "tdd", "graph", "audit", "status", "report", "doctor")
 """The commands that are the same as those of the command line, with all options."""
 
 IN_SHELL = frozenset({*RUN_AS_IN_SHELL, "spec", "plan", "exec", "review", "comment", "checkpoint", "new"})
@@ -97,6 +102,12 @@ FORK_WORDS = {
     "drop": "NAME: remove a fork; its work stays under a ref",
 }
 """The words after ``/fork`` -> their help texts; other words are a direction."""
+
+GRAPH_WORDS = {
+    "check": "FILE: say what is wrong with a planning graph",
+    "show": "FILE: show it as a tree; --mermaid, --html PAGE",
+}
+"""The words after ``/graph`` -> their help texts."""
 
 EXECUTOR_WORDS = {
     "continue": ("c", "next", "n", ""),

@@ -25,6 +25,7 @@ from cdd_agent.repl.commands import (
     COMMANDS,
     EXECUTOR_WORDS,
     FORK_WORDS,
+    GRAPH_WORDS,
     TAKE_A_STEP,
     TDD_WORDS,
     SlashCommand,
@@ -51,6 +52,8 @@ _FILE_WORD = re.compile(r"(?<![^\s(\[])@(?:\"(?P<quoted>(?:[^\"\\]|\\.)*)|(?P<pl
 _COMMAND = re.compile(r"/(?P<name>[\w-]*)\Z")
 _EXECUTOR_LINE = re.compile(r"(?P<word>[a-z]*)(?: (?P<rest>\d*))?\Z")
 _TEST_PATH = re.compile(r"(?<![a-z])(?:tests?|specs?)(?![a-z])|Tests?\b|Spec\b")
+_GRAPH_PATH = re.compile(r"\.json$")
+_WORDS = {"tdd": TDD_WORDS, "fork": FORK_WORDS, "graph": GRAPH_WORDS}
 _CALL = re.compile(r"/(?P<name>[\w-]+) (?P<rest>[^\n]*)\Z")
 _INCOMPLETE = frozenset({"/tdd run", "/tdd rollback"})
 
@@ -248,12 +251,13 @@ class PromptCompleter(Completer):
                 return self._candidates.models()
             case "[NAME [VALUE]]", []:
                 return self._candidates.settings()
-            case "[WORD ...]" | "[DIRECTION]", []:
-                return (TDD_WORDS if command.name == "tdd" else FORK_WORDS).items()
+            case "[WORD ...]" | "[DIRECTION]" | "WORD FILE", []:
+                return _WORDS[command.name].items()
             case "[WORD ...]", ["rollback"]:
                 return self._candidates.handoffs()
-            case "TEST...", _:
-                return ((path, "") for path in self._list_files() if _TEST_PATH.search(path))
+            case "TEST..." | "WORD FILE" as files, _:
+                wanted = _TEST_PATH if files == "TEST..." else _GRAPH_PATH
+                return ((path, "") for path in self._list_files() if wanted.search(path))
             case _:
                 return []
 

@@ -358,12 +358,12 @@ class ImportCycle:
 def find_import_cycles(graph: Graph, module_of: Callable[[str], str]) -> tuple[ImportCycle, ...]:
     """Return the circular imports that the dependencies between definitions cause. ``module_of``: file path -> module.
 
-    A circle is closed by the dependency of the node that comes last in the file.
+    A circle is closed by the dependency of the node that is generated last. Raises as ``order_subgraphs``.
     """
     arrows: dict[str, dict[str, tuple[int, NodeId, NodeId]]] = {}
-    leaves = {node.id: (position, node) for position, node in enumerate(graph.leaves)}
-    for position, node in leaves.values():
-        targets = [leaves[id][1] for id in node.dependencies if id in leaves]
+    ordered = [graph.by_id[id] for group in order_subgraphs(graph) for id in group.nodes]
+    for position, node in enumerate(ordered):
+        targets = [graph.by_id[id] for id in node.dependencies if graph.by_id[id].node_type == "leaf"]
         for module in {module_of(each.file_path) for each in node.definitions}:
             for target in targets:
                 for other in {module_of(each.file_path) for each in target.definitions} - {module}:
@@ -378,8 +378,8 @@ def find_import_cycles(graph: Graph, module_of: Callable[[str], str]) -> tuple[I
             names = [modules[each] for each in cycle]
             edges = [arrows[name][names[(at + 1) % len(names)]] for at, name in enumerate(names)]
             last = max(range(len(edges)), key=lambda at: edges[at])
-            ordered = tuple(names[last + 1 :] + names[: last + 1])
-            found[ordered] = ImportCycle(modules=ordered, source=edges[last][1], target=edges[last][2])
+            modules_in_turn = tuple(names[last + 1 :] + names[: last + 1])
+            found[modules_in_turn] = ImportCycle(modules=modules_in_turn, source=edges[last][1], target=edges[last][2])
             if len(found) == MOST_CYCLES:
                 return tuple(found.values())
     return tuple(found.values())

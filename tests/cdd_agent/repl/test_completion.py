@@ -71,6 +71,8 @@ def test_what_begins_so_comes_before_what_only_holds_the_letters() -> None:
         ("/tdd rollback ", ["8ab2c01d11", "77aa00bb11"]),
         ("/tdd rollback 77", ["77aa00bb11"]),
         ("/tdd resume ", []),
+        ("/graph ", ["check", "show"]),
+        ("/graph check ", []),
         ("/green ", ["tests/test_export.py"]),
         ("/green tests/test_a.py expo", ["tests/test_export.py"]),
         ("/green src", []),

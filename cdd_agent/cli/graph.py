@@ -1,0 +1,422 @@
+"""The command ``cdd graph``: check a planning graph, and show it as a tree, a Mermaid diagram or a page of HTML."""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cdd_agent.cli.invocation import Invocation, headless
+from cdd_agent.errors import UsageError, format_count
+
+if TYPE_CHECKING:
+    from cdd_agent.generation.layout import Layout
+    from cdd_agent.repl.screen import Screen
+    from cdd_agent.tickets.graph import Graph, Group, ImportCycle, Node, NodeId
+    from cdd_agent.tickets.graph_problems import GraphProblem
+
+_MOST_NOTICES = 20
+_MOST_ROWS = 1_500
+"""Nodes in the picture of a page; a larger graph has only its list."""
+_MOST_TIP = 300
+"""Characters of a docstring in a tip of the picture."""
+_COLUMN, _ROW, _HEAD, _GAP, _SPACE = 240, 20, 44, 24, 90
+"""Width of a module, height of a node, height of a module's title, space between modules and between columns."""
+_PARAGRAPH = "\n\n"
+_MOST_LABEL = 30
+"""Characters of a name in the picture."""
+
+
+@click.group(short_help="Check a planning graph, or show it as a tree or a picture.")
+def graph() -> None:
+    """Check and show planning graphs, which say what `cdd generate` is to build."""
+
+
+@graph.command(short_help="Say what is wrong with a planning graph.")
+@click.argument("file", type=click.Path(path_type=Path))
+@headless
+def check(invocation: Invocation, *, file: Path) -> None:
+    """Check the planning graph FILE: names, files, dependencies and circles. Exit code 2 if it has problems."""
+    from cdd_agent.tickets.graph_file import read_graph
+    from cdd_agent.tickets.graph_problems import find_problems, make_error
+
+    read, notices = read_graph(file)
+    problems = find_problems(read, lambda graph: _lay_out(graph, file).map_path)
+    view = GraphView(graph=read, file=file, notices=notices) if not problems else None
+    if invocation.as_json:
+        circles = [asdict(each) for each in view.import_cycles] if view else []
+        counts = {"file": str(file), "nodes": len(read.leaves), "subgraphs": len(set(read.subgraphs.values()))}
+        told = {"problems": [asdict(each) for each in problems], "notices": [asdict(each) for each in notices]}
+        _print({"event": "GraphChecked", **counts, **told, "import_cycles": circles})
+    if problems:
+        raise make_error(problems, path=str(file))
+    if view is not None and not invocation.as_json:
+        invocation.screen.line(f"{view.summary}. No problems.", style="bold green")
+        _show_remarks(view, screen=invocation.screen)
+
+
+@graph.command(short_help="Show a planning graph as a tree, a Mermaid diagram or a page of HTML.")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--mermaid", is_flag=True, help="Print a Mermaid diagram, for a Markdown page.")
+@click.option("--html", "page", type=click.Path(path_type=Path, dir_okay=False), help="Write a page of HTML to FILE.")
+@headless
+def show(invocation: Invocation, *, file: Path, mermaid: bool, page: Path | None) -> None:
+    """Show the planning graph FILE in the order in which it is generated.
+
+    The page of HTML is one file with a picture. It needs no network and no script.
+    """
+    from cdd_agent.storage import write_atomic
+    from cdd_agent.tickets.graph_file import load_graph
+
+    read, notices = load_graph(file, lambda graph: _lay_out(graph, file).map_path)
+    view = GraphView(graph=read, file=file, notices=notices)
+    if page is not None:
+        try:
+            write_atomic(page, format_page(view).encode("utf-8", "replace"))
+        except OSError as error:
+            happened = f"{page} cannot be written: {error.strerror or error}."
+            raise UsageError(happened, hint="name another file: --html graph.html") from error
+        invocation.screen.line(f"The page is in {page}.")
+    elif mermaid:
+        for line in list_mermaid(view):
+            click.echo(line)
+    elif invocation.as_json:
+        _print({"event": "GraphShown", "file": str(file), "package": view.layout.package, "groups": view.as_fields()})
+    else:
+        show_tree(view, screen=invocation.screen)
+
+
+def _lay_out(graph: "Graph", file: Path) -> "Layout":
+    from cdd_agent.generation.layout import Layout
+
+    return Layout.of(graph, file.stem)
+
+
+def _print(fields: Mapping[str, object]) -> None:
+    sys.stdout.write(json.dumps(fields) + "\n")
+    sys.stdout.flush()
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphView:
+    """A graph without problems, as it is shown: its nodes in the order in which they are generated."""
+
+    graph: "Graph"
+    file: Path
+    notices: "tuple[GraphProblem, ...]" = ()
+
+    @cached_property
+    def layout(self) -> "Layout":
+        """Where the files will be."""
+        return _lay_out(self.graph, self.file)
+
+    @cached_property
+    def groups(self) -> "tuple[Group, ...]":
+        """The subgraphs in the order in which they land."""
+        from cdd_agent.tickets.graph import order_subgraphs
+
+        return order_subgraphs(self.graph)
+
+    @cached_property
+    def positions(self) -> "Mapping[NodeId, int]":
+        """Leaf -> its number in the order, 1-based."""
+        return {id: number for number, id in enumerate((id for group in self.groups for id in group.nodes), start=1)}
+
+    @cached_property
+    def needs(self) -> "Mapping[NodeId, tuple[NodeId, ...]]":
+        """Leaf -> the leaves that it needs directly."""
+        from cdd_agent.tickets.graph import find_needs
+
+        return find_needs(self.graph)
+
+    @cached_property
+    def needed_by(self) -> "Mapping[NodeId, tuple[NodeId, ...]]":
+        """Leaf -> the leaves that need it directly."""
+        found: dict[NodeId, list[NodeId]] = {id: [] for id in self.positions}
+        for id in self.positions:
+            for each in self.needs[id]:
+                found[each].append(id)
+        return {id: tuple(each) for id, each in found.items()}
+
+    @cached_property
+    def import_cycles(self) -> "tuple[ImportCycle, ...]":
+        """The circular imports between modules."""
+        from cdd_agent.tickets.graph import find_import_cycles
+
+        return find_import_cycles(self.graph, self.layout.module_of)
+
+    @property
+    def summary(self) -> str:
+        """The size of the graph in one line."""
+        files = {self.layout.map_path(node.file_path) for node in self.graph.leaves}
+        counts = f"{format_count(len(self.graph.leaves), 'node')} in {format_count(len(files), 'file')}"
+        subgraphs = format_count(len(set(self.graph.subgraphs.values())), "subgraph")
+        return f"{self.file.name}: {counts}, {subgraphs}, package {self.layout.package}"
+
+    def list_modules(self, group: "Group") -> "Mapping[str, list[Node]]":
+        """Return path in the repository -> the nodes of a group there, in order."""
+        found: dict[str, list[Node]] = {}
+        for id in group.nodes:
+            node = self.graph.by_id[id]
+            found.setdefault(self.layout.map_path(node.file_path), []).append(node)
+        return found
+
+    def describe_links(self, node: "Node") -> str:
+        """Return how many nodes a node needs, and how many need it."""
+        needs, needed_by = len(self.needs[node.id]), len(self.needed_by[node.id])
+        return ", ".join(
+            text for count, text in ((needs, f"needs {needs}"), (needed_by, f"needed by {needed_by}")) if count
+        )
+
+    def as_fields(self) -> list[dict[str, object]]:
+        """Return the groups as JSON."""
+        return [
+            {
+                "subgraphs": list(group.ids),
+                "nodes": [
+                    {
+                        "position": self.positions[node.id],
+                        "id": node.id,
+                        "title": self.layout.title_of(node),
+                        "file": path,
+                        "needs": list(self.needs[node.id]),
+                    }
+                    for path, nodes in self.list_modules(group).items()
+                    for node in nodes
+                ],
+            }
+            for group in self.groups
+        ]
+
+
+def _show_remarks(view: GraphView, *, screen: "Screen") -> None:
+    from cdd_agent.generation.signatures import find_open_questions
+
+    moved = [f"{path} becomes {real}" for path, real in view.layout.rows if path != real]
+    texts = [str(notice) for notice in view.notices]
+    texts += [_describe_import_cycle(view, each) for each in view.import_cycles]
+    texts += [f"{each.name} ({each.id}): {each.what}" for each in find_open_questions(view.graph)]
+    for text in texts[:_MOST_NOTICES]:
+        screen.note(text)
+    if len(texts) > _MOST_NOTICES:
+        screen.note(f"and {format_count(len(texts) - _MOST_NOTICES, 'more remark')}")
+    if moved:
+        screen.line(f"cdd generate has one import package, {view.layout.package}:", style="dim")
+        screen.items(moved, most=_MOST_NOTICES)
+
+
+def _describe_import_cycle(view: GraphView, cycle: "ImportCycle") -> str:
+    source, target = view.graph.by_id[cycle.source], view.graph.by_id[cycle.target]
+    path = " -> ".join((*cycle.modules, cycle.modules[0]))
+    closed = f"{source.name} ({source.id}) needs {target.name} ({target.id})"
+    return f"modules import each other in a circle, {path}, closed because {closed}"
+
+
+def show_tree(view: GraphView, *, screen: "Screen") -> None:
+    """Show subgraphs, modules and nodes as a tree."""
+    from rich.text import Text
+    from rich.tree import Tree
+
+    screen.line(view.summary, style="bold")
+    for group in view.groups:
+        screen.gap()
+        together = "  (land together, because they need each other)" if len(group.ids) > 1 else ""
+        count = format_count(len(group.nodes), "node")
+        tree = Tree(Text.assemble((group.name, "bold"), (f"  {count}{together}", "dim")), guide_style="dim")
+        for path, nodes in view.list_modules(group).items():
+            branch = tree.add(Text(path, style="cyan"))
+            for node in nodes:
+                number = f"{view.positions[node.id]} "
+                branch.add(Text.assemble((number, "dim"), node.name, (f"  {view.describe_links(node)}", "dim")))
+        screen.show(tree)
+    screen.gap()
+
+
+def list_mermaid(view: GraphView) -> Iterator[str]:
+    """Yield the lines of a Mermaid diagram; each arrow runs from a node to one that it needs."""
+    yield "flowchart LR"
+    for number, group in enumerate(view.groups, start=1):
+        yield f'  subgraph s{number}["{_escape_mermaid(group.name)}"]'
+        for id in group.nodes:
+            yield f'    n{view.positions[id]}["{_escape_mermaid(view.layout.title_of(view.graph.by_id[id]))}"]'
+        yield "  end"
+    for id, position in view.positions.items():
+        for each in view.needs[id]:
+            yield f"  n{position} --> n{view.positions[each]}"
+
+
+def _escape_mermaid(text: str) -> str:
+    """Return a label in which no character has a meaning for Mermaid, HTML or Markdown."""
+    return "".join(
+        letter if letter.isalnum() or letter in " ._-" else f"#{ord(letter)};"
+        for letter in text
+        if letter.isprintable()
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRow:
+    """A node in the picture, at its upper left corner."""
+
+    position: int
+    x: int
+    y: int
+    label: str
+    tip: str
+    arrows: tuple[str, ...]
+    """The paths of SVG from the nodes that it needs."""
+
+
+@dataclass(slots=True, kw_only=True)
+class ModuleBox:
+    """A module in the picture, at its upper left corner."""
+
+    path: str
+    subgraph: str
+    hue: int
+    """The color of its subgraph, in degrees."""
+    x: int = 0
+    y: int = 0
+    height: int = 0
+    nodes: "list[Node]" = field(default_factory=list)
+
+    @property
+    def label(self) -> str:
+        """The end of its path."""
+        return self.path if len(self.path) <= _MOST_LABEL else f"…{self.path[-_MOST_LABEL + 1 :]}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphPicture:
+    """The modules in columns, each to the right of those that it needs."""
+
+    boxes: tuple[ModuleBox, ...]
+    rows: tuple[NodeRow, ...]
+    width: int
+    height: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphDrawing:
+    """Draws a graph: the modules in columns, and in each the nodes with lines to those that they need."""
+
+    view: GraphView
+    hues: Mapping[str, int]
+    """Subgraph -> the color of its modules."""
+
+    @classmethod
+    def of(cls, view: GraphView) -> "GraphDrawing":
+        """Choose the colors; neighbors get different ones."""
+        names = sorted(set(view.graph.subgraphs.values()))
+        return cls(view=view, hues={name: number * 137 % 360 for number, name in enumerate(names)})
+
+    @cached_property
+    def box_of(self) -> "Mapping[NodeId, ModuleBox]":
+        """Leaf -> its module."""
+        boxes: dict[tuple[str, str], ModuleBox] = {}
+        found = {}
+        for id in self.view.positions:
+            node, subgraph = self.view.graph.by_id[id], self.view.graph.subgraphs[id]
+            path = self.view.layout.map_path(node.file_path)
+            box = ModuleBox(path=path, subgraph=subgraph, hue=self.hues[subgraph])
+            found[id] = boxes.setdefault((subgraph, path), box)
+            found[id].nodes.append(node)
+        return found
+
+    @cached_property
+    def boxes(self) -> tuple[ModuleBox, ...]:
+        """The modules."""
+        return tuple({id(box): box for box in self.box_of.values()}.values())
+
+    def draw(self) -> GraphPicture:
+        """Return the picture."""
+        columns = self._choose_columns()
+        for number, column in enumerate(columns):
+            y = _GAP
+            # Each about as high as those on its left that it needs, so that lines are short.
+            for box in sorted(column, key=self._average_height):
+                box.x, box.y, box.height = _GAP + number * (_COLUMN + _SPACE), y, _HEAD + len(box.nodes) * _ROW + 8
+                y += box.height + _GAP
+        return GraphPicture(
+            boxes=self.boxes,
+            rows=self._list_rows(),
+            width=_GAP + len(columns) * (_COLUMN + _SPACE),
+            height=max(box.y + box.height for box in self.boxes) + _GAP,
+        )
+
+    def _list_needed(self, box: ModuleBox) -> list[ModuleBox]:
+        return [self.box_of[each] for node in box.nodes for each in self.view.needs[node.id]]
+
+    def _choose_columns(self) -> list[list[ModuleBox]]:
+        """Return the modules by column: those that need each other share one, the others are right of their needs."""
+        from cdd_agent.tickets.graph import find_components
+
+        numbers = {id(box): number for number, box in enumerate(self.boxes)}
+        needs = [{numbers[id(each)] for each in self._list_needed(box)} for box in self.boxes]
+        levels = [0] * len(needs)
+        for component in find_components(needs):
+            others = {each for number in component for each in needs[number]}.difference(component)
+            for number in component:
+                levels[number] = max((levels[each] + 1 for each in others), default=0)
+        columns: list[list[ModuleBox]] = [[] for _ in range(max(levels) + 1)]
+        for box, level in zip(self.boxes, levels, strict=True):
+            columns[level].append(box)
+        return columns
+
+    def _average_height(self, box: ModuleBox) -> float:
+        heights = [each.y for each in self._list_needed(box) if each.y]
+        return sum(heights) / len(heights) if heights else 0.0
+
+    def _list_rows(self) -> tuple[NodeRow, ...]:
+        places: dict[NodeId, tuple[int, int]] = {}
+        for box in self.boxes:
+            for number, node in enumerate(box.nodes):
+                places[node.id] = (box.x, box.y + _HEAD + number * _ROW)
+        return tuple(
+            NodeRow(
+                position=self.view.positions[node.id],
+                x=places[node.id][0],
+                y=places[node.id][1],
+                label=node.name if len(node.name) <= _MOST_LABEL else f"{node.name[: _MOST_LABEL - 1]}…",
+                tip=f"{node.name}: {node.docstring.strip().partition(_PARAGRAPH)[0][:_MOST_TIP]}",
+                arrows=tuple(_draw_arrow(places[each], places[node.id]) for each in self.view.needs[node.id]),
+            )
+            for box in self.boxes
+            for node in box.nodes
+        )
+
+
+def _draw_arrow(needed: tuple[int, int], node: tuple[int, int]) -> str:
+    """Return the path of a line from the needed node to the node that needs it."""
+    middle = _ROW // 2
+    start = (needed[0] + _COLUMN, needed[1] + middle)
+    end = (node[0], node[1] + middle)
+    if needed[0] == node[0]:  # in one column: around its right side
+        end = (node[0] + _COLUMN, end[1])
+        bend = min(24 + abs(end[1] - start[1]) // 6, _SPACE - 10)
+        return f"M{start[0]} {start[1]}c{bend} 0 {bend} {end[1] - start[1]} 0 {end[1] - start[1]}"
+    bend = max(40, abs(end[0] - start[0]) // 2)
+    return f"M{start[0]} {start[1]}C{start[0] + bend} {start[1]} {end[0] - bend} {end[1]} {end[0]} {end[1]}"
+
+
+def format_page(view: GraphView) -> str:
+    """Return the graph as one page of HTML. All texts are escaped, and keys in them masked."""
+    from cdd_agent.cli.report import create_environment
+    from cdd_agent.untrusted.text import shorten
+
+    environment = create_environment()
+    environment.filters["links"] = view.describe_links
+    remarks = [str(notice) for notice in view.notices]
+    remarks += [_describe_import_cycle(view, each) for each in view.import_cycles]
+    return environment.get_template("graph.html").render(
+        view=view,
+        title=shorten(str(view.graph.metadata.get("name") or view.layout.package), _MOST_TIP),
+        remarks=remarks[:_MOST_NOTICES],
+        picture=GraphDrawing.of(view).draw() if len(view.positions) <= _MOST_ROWS else None,
+        most_rows=_MOST_ROWS,
+        most_path=_MOST_LABEL,
+    )
