@@ -66,7 +66,7 @@ class Waits:
                     found |= self.list_called(func, scope)
                 case ast.FunctionDef(decorator_list=decorators) | ast.ClassDef(decorator_list=decorators):
                     found |= {path for each in decorators for path in self.list_called(each, scope)}
-                case ast.Name(id=name, ctx=ast.Load()) if name in scope.late:
+                case ast.Name(id=name, ctx=ast.Load()) | ast.AugAssign(target=ast.Name(id=name)) if name in scope.late:
                     found |= {*scope.late[name]}
                 case _:
                     pass

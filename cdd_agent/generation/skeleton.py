@@ -105,19 +105,27 @@ class _Writer:
     def write(self) -> str:
         """Return the text."""
         module = self.module
-        code = self._defer_code()
+        tree = parse_code(module.code)
+        late = self._find_late(tree.body if tree is not None else ())
         groups = {name: self._write_group(statements) for name, statements in module.groups.items()}
-        marked = set[str]()
-
-        def place(mark: re.Match[str]) -> str:
-            name = mark[2]
-            if name not in groups or name in marked:
-                return ""
-            marked.add(name)
-            return textwrap.indent(groups[name], mark[1])
-
-        code = MARK.sub(place, code).strip("\n")
-        blocks = [code, *(text for name, text in groups.items() if name not in marked)]
+        lines, marked = split_lines(module.code), set[str]()
+        passes = (
+            {node.lineno for node in ast.walk(tree) if isinstance(node, ast.Pass)} if tree is not None else set[int]()
+        )
+        edits = dict[range, list[str]]()
+        for number in sorted(passes):
+            mark = MARK.fullmatch(lines[number - 1])  # elsewhere it is part of a text
+            if mark is not None and mark[2] in groups and mark[2] not in marked:
+                marked.add(mark[2])
+                edits[range(number, number + 1)] = textwrap.indent(groups[mark[2]], mark[1]).split("\n")
+            elif mark is not None:
+                edits[range(number, number + 1)] = [f"{mark[1]}pass" if mark[1] else ""]
+        for span, (waits, bound) in late.items():
+            if not any(each.start in span for each in edits):
+                edits[span] = write_comment(lines[span.start - 1 : span.stop - 1], waits=waits, bound=bound)
+        for span in sorted(edits, key=lambda each: each.start, reverse=True):
+            lines[span.start - 1 : span.stop - 1] = edits[span]
+        blocks = ["\n".join(lines).strip("\n"), *(text for name, text in groups.items() if name not in marked)]
         if module.unreadable:
             blocks.append("\n".join(f"# {line}".rstrip() for line in split_lines(module.unreadable)))
         head = [self._write_docstring(), *self._write_imports()]
@@ -164,23 +172,22 @@ class _Writer:
         homes = "".join(f'    "{name}": "{source}",\n' for name, source in self.imports.exports.items())
         return f"{start}{listed}\n{_LAZY_EXPORTS.format(homes=homes)}"
 
-    def _defer_code(self) -> str:
-        """Return the module-level code, in which what waits for stubs is a comment."""
-        tree = parse_code(self.module.code)
-        lines = split_lines(self.module.code)
-        places = {number for number, line in enumerate(lines, start=1) if MARK.fullmatch(line)}
-        for each in tree.body if tree is not None else ():
-            waits = self.waits.list_waits(each, self.scope)
-            self.scope.late |= {name: waits for name in list_bindings(each) if waits}
-        for each in reversed(tree.body if tree is not None else ()):
-            waits = self.waits.list_waits(each, self.scope)
+    def _find_late(self, body: Iterable[ast.stmt]) -> dict[range, tuple[tuple[str, ...], list[str]]]:
+        """Return lines -> the stubs that they wait for and the names they bind, for all that waits."""
+        found = dict[range, tuple[tuple[str, ...], list[str]]]()
+        last = range(0)
+        for each in body:
+            waits, bound = self.waits.list_waits(each, self.scope), list_bindings(each)
             first = min([each.lineno, *(node.lineno for node in getattr(each, "decorator_list", ()))])
             span = range(first, (each.end_lineno or each.lineno) + 1)
-            if waits and places.isdisjoint(span):
-                lines[first - 1 : span[-1]] = write_comment(
-                    lines[first - 1 : span[-1]], waits=waits, bound=list_bindings(each)
-                )
-        return "\n".join(lines)
+            if first in last:  # after a semicolon
+                before, names = found.pop(last)
+                waits, bound = tuple(sorted({*before, *waits})), [*names, *bound]
+                span = range(last.start, span.stop)
+            found[span] = waits, bound
+            self.scope.late |= dict.fromkeys(bound if waits else (), waits)
+            last = span
+        return {span: (waits, bound) for span, (waits, bound) in found.items() if waits}
 
     def _write_group(self, statements: list[ast.stmt]) -> str:
         """Return the source of the definitions of one name."""

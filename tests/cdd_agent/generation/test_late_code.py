@@ -83,3 +83,12 @@ def test_what_waits_is_found_through_other_modules_and_inside_of_classes() -> No
     assert "    x = None  #: until app.m.Sort\n    #: after app.m.Sort: x = Inner()\n" in text
     assert "    y = None  #: until app.m.Sort.compare\n    #: after app.m.Sort.compare: y = compare(1)\n" in text
     assert "@value.setter\n" in text
+
+
+def test_statements_on_one_line_and_changes_of_a_name_wait_together() -> None:
+    code = "y = 1; x = f()\nx += 1\nfor z in x: pass\nw = y\n"
+    text = write(leaf("f", signature="f()"), composite("m", code=code))
+    kept = [line for line in text.split("\n") if line.endswith("#: until app.m.f")]
+    assert [line.partition(" ")[0] for line in kept] == ["y", "x", "x", "z", "w"]
+    compile(text, "m", "exec")
+    assert write_late_code(text, {"app.m.f"}).startswith(code)

@@ -160,7 +160,7 @@ if os.name:
         """Do f."""
         raise NotImplementedError
 else:
-
+    pass
     g = 1  # stays
 
 
@@ -178,6 +178,11 @@ def k(x: int):
 def test_module_level_code_has_the_definitions_at_their_marks() -> None:
     leaves = (leaf("f", signature="f()"), leaf("h", signature="h()"), leaf("k", signature="k(x: int)"))
     assert write_one(*leaves, composite("m", code=CODE)) == MARKED
+
+
+def test_a_mark_inside_of_a_text_is_no_mark() -> None:
+    text = write_one(leaf("f", signature="f()"), composite("m", code="x = '''\n# node: f\n'''\n"))
+    assert text.startswith("x = '''\n# node: f\n'''\n\n\ndef f():\n")
 
 
 def test_code_that_is_no_python_becomes_a_comment() -> None:
