@@ -21,11 +21,15 @@ from cdd_agent.tickets.graph import Graph
 from cdd_agent.untrusted.python_source import parse, with_deep_stack
 
 _NAMED = (
-    *("abc", "bisect", "collections", "collections.abc", "contextlib", "copy", "csv", "dataclasses", "datetime"),
-    *("decimal", "enum", "fractions", "functools", "heapq", "itertools", "json", "math", "numbers", "operator"),
-    *("pathlib", "random", "re", "statistics", "string", "textwrap", "time", "types", "typing", "uuid", "warnings"),
+    *("abc", "base64", "bisect", "calendar", "collections", "collections.abc", "contextlib", "copy", "csv"),
+    *("dataclasses", "datetime", "decimal", "difflib", "enum", "fnmatch", "fractions", "functools", "graphlib"),
+    *("hashlib", "heapq", "importlib", "inspect", "io", "itertools", "json", "logging", "math", "numbers", "operator"),
+    *("pathlib", "pickle", "queue", "random", "re", "shutil", "statistics", "string", "struct", "tempfile"),
+    *("textwrap", "threading", "time", "types", "typing", "uuid", "warnings", "weakref"),
 )
 """Modules of the standard library whose public names are candidates. Importing them has no effect."""
+_ALIASED = ("collections", "collections.abc", "contextlib", "re")
+"""Modules for some of whose classes ``typing`` has old names."""
 _MODULES = sys.stdlib_module_names - {"antigravity", "this", "idlelib", "lib2to3", "turtledemo"}
 _ALIASES = {"np": "numpy", "pd": "pandas", "plt": "matplotlib.pyplot", "sns": "seaborn", "tf": "tensorflow"}
 """Usual names of foreign modules."""
@@ -331,8 +335,8 @@ def _is_public_in(module: str, use: Use) -> bool:
     public = _list_public(module)
     if found is None or use.name not in public:
         return False
-    if module == "typing" and (use.name in _list_public("collections.abc") or use.name in _list_public("collections")):
-        return False  # an old name for the same
+    if module == "typing" and any(use.name in _list_public(other) for other in _ALIASED):
+        return False
     return _fits(getattr(found, use.name), use)
 
 
@@ -466,7 +470,12 @@ def _render(imports: Iterable[Import], *, local: Collection[str]) -> list[str]:
 def _rank(each: Import) -> tuple[str, int, str, str]:
     """Order by module; names as other tools do: constants, classes, the rest."""
     is_constant, is_class = each.name.isupper() and len(each.name) > 1, each.name[:1].isupper()
-    return each.module, 2 - 2 * is_constant - (is_class and not is_constant), each.name, each.alias
+    return (
+        each.module,
+        2 - 2 * is_constant - (is_class and not is_constant),
+        each.name.casefold(),
+        f"{each.name} {each.alias}",
+    )
 
 
 def _choose_group(module: str, local: Collection[str]) -> int:
@@ -481,8 +490,10 @@ def _choose_group(module: str, local: Collection[str]) -> int:
 
 
 def _render_names(module: str, imports: Sequence[Import]) -> list[str]:
-    names = [f"{each.name} as {each.alias}" if each.alias else each.name for each in imports]
-    line = f"from {module} import {', '.join(names)}"
-    if len(line) <= _MOST_COLUMNS:
-        return [line]
-    return [f"from {module} import (", *(f"    {name}," for name in names), ")"]
+    """Return the statements for the names of one module: each name with an alias has its own."""
+    plain = ", ".join(each.name for each in imports if not each.alias)
+    line = f"from {module} import {plain}"
+    if len(line) > _MOST_COLUMNS:
+        line = "\n".join((f"from {module} import (", *(f"    {name}," for name in plain.split(", ")), ")"))
+    statements = (str(each) if each.alias else line for each in imports)
+    return "\n".join(dict.fromkeys(statements)).split("\n")

@@ -1,6 +1,7 @@
 """Missing imports are added when one candidate exists, and imports are sorted."""
 
 import ast
+import re
 import sys
 from pathlib import Path
 
@@ -62,6 +63,8 @@ def test_names_of_one_module_are_in_one_statement() -> None:
         ("statistics.mean(numbers)", "import statistics"),
         ("defaultdict(list)", "from collections import defaultdict"),
         ("Path('x')", "from pathlib import Path"),
+        ("Iterable()", "from collections.abc import Iterable"),
+        ("replace(x=1)", "from dataclasses import replace"),
         ("reduce(max, numbers)", "from functools import reduce"),
         ("np.array(numbers)", "import numpy as np"),
         ("requests.get(1)", "import requests"),
@@ -78,6 +81,7 @@ def test_the_uses_of_a_name_decide(body: str, expected: str) -> None:
         ("mean_of(numbers)", []),
         ("pandas.DataFrame()", []),  # not installed
         ("json(numbers)", []),  # a module cannot be called
+        ("loads(numbers)", ["from json import loads", "from pickle import loads"]),
         ("total(numbers)", ["from a.x import total", "from a.y import total"]),
     ],
 )
@@ -186,6 +190,20 @@ def test_no_name_of_the_standard_library_seems_undefined() -> None:
 
 def test_a_deep_expression_is_read() -> None:
     assert names(f"x = y{'.a' * 3_000}") == ["y"]
+
+
+def test_imports_are_in_the_order_of_ruff() -> None:
+    changed = {}
+    for path in sorted((Path(__file__).parents[3] / "cdd_agent" / "repl").glob("*.py")):
+        text = path.read_text()
+        if drop_layout(sort_imports(text, local=("cdd_agent", "pytest_tdd_agent"))) != drop_layout(text):
+            changed[path.name] = text
+    assert changed == {}
+
+
+def drop_layout(text: str) -> str:
+    """Return the text without parentheses, spaces and line ends, which depend on the longest line."""
+    return re.sub(r"[()\s]+", " ", re.sub(r",\s*\)", ")", text)).replace(" ,", ",")
 
 
 STATEMENTS = st.sampled_from(
