@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Iterator, Sequence
 
 from .comparison import NOT_RUN, RunComparison, SelectedTests, is_inside, strip_parameters
-from .failure import STRUCTURAL, find_effective_kind, find_stage, is_of_third_party
+from .failure import STRUCTURAL, TimeLimitExceeded, find_effective_kind, find_stage, is_of_third_party
 from .fingerprint import find_changes, is_runner_shadow
 from .recording.assembly import UNFINISHED
 from .report import (
@@ -121,16 +121,15 @@ def _check_signs(run: RunComparison) -> Iterator[Reason]:
 
 
 def _check_reports(phase: str, run: RunComparison) -> Iterator[Reason]:
-    report, baseline = run.report, run.baseline
+    report, baseline, endless = run.report, run.baseline, _find_endless_test(run.report)
     if report.problem is not None and report.problem.code not in UNFINISHED:
         yield Reason("untrusted", report.problem.nodeid or None, parts={"problem": as_clause(report.problem)})
     elif report.internal_error:
         error = summarize_internal_error(report)[:_MESSAGE_WIDTH]
         yield Reason("run_incomplete", None, case="internal_error", parts={"error": error})
-    elif report.problem is not None and report.problem.code == "endless_test":
-        failure = next((case.failure for case in report.tests if case.nodeid == report.problem.nodeid), None)
-        parts = {"failure": _describe_failure(failure)}
-        yield Reason("run_incomplete", report.problem.nodeid, case="endless_test_reason", parts=parts)
+    elif endless is not None:
+        parts = {"failure": _describe_failure(endless.failure)}
+        yield Reason("run_incomplete", endless.nodeid, case="test_without_end", parts=parts)
     elif not report.complete:
         counts = {"status": report.exit_status, "ended": len(report.tests), "collected": report.collected}
         yield Reason("run_incomplete", None, case="run_ended_early", parts=counts)
@@ -138,6 +137,16 @@ def _check_reports(phase: str, run: RunComparison) -> Iterator[Reason]:
         yield Reason("baseline_incomplete", None)
     if phase == "refactor" and baseline is None:
         yield Reason("baseline_missing", None, case="refactor_without_baseline")
+
+
+def _find_endless_test(report: SuiteReport) -> Case | None:
+    """Return the test that did not end within its time limit, if others did not run because of it."""
+    for number, case in enumerate(report.tests):
+        is_endless = case.failure is not None and case.failure.exception == TimeLimitExceeded.__name__
+        later = report.tests[number + 1 :]
+        if is_endless and (not report.complete or any(each.outcome == "skipped" for each in later)):
+            return case
+    return None
 
 
 def _judge_red(run: RunComparison) -> Iterator[Reason]:

@@ -51,8 +51,7 @@ TEMPLATES: dict[str, str] = {
     "untrusted": "{problem}. Find the code that writes to the plugin's descriptor.",
     "internal_error": "pytest or a plugin failed: {error}. Fix what raises it; a test may have replaced a function "
     "that pytest uses.",
-    "endless_test_reason": "{nodeid} did not end, even by an exception, so its process was ended: {failure}. Make it "
-    "end.",
+    "test_without_end": "{nodeid} did not end, so the tests after it did not run: {failure}. Make it end.",
     "run_ended_early": "The run ended early: pytest's exit status is {status}, and {ended} of {collected} collected "
     "tests have a result. Run all tests to the end, without -x and --maxfail.",
     "baseline_incomplete": "The baseline run ended early. Take it again; if a file cannot be collected, add "

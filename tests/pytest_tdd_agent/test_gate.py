@@ -605,6 +605,13 @@ def test_a_run_or_a_baseline_that_ended_early_closes_every_gate(gate: Callable[.
     assert gate(BASELINE, baseline=replace(BASELINE, complete=False)) == ["baseline_incomplete"]
 
 
+@pytest.mark.parametrize("gate", [red, green, refactor])
+def test_a_test_that_did_not_end_is_the_only_reason_if_others_did_not_run(gate: Callable[..., list[str]]) -> None:
+    endless = case(NEW, "failed", failure("timeout", exception="TimeLimitExceeded"))
+    assert gate(run(endless, case(OLD, "skipped"))) == ["run_incomplete"]
+    assert gate(run(case(OLD), endless)) not in ([], ["run_incomplete"])
+
+
 def test_every_code_says_in_a_sentence_what_it_means() -> None:
     assert all(meaning[0].isupper() and meaning.endswith(".") for meaning in CODES.values())
 

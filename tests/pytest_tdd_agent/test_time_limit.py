@@ -70,7 +70,7 @@ def test_a_test_that_survives_is_reported_by_the_parent_of_its_ended_process(pro
     assert (why.kind, why.path, why.frames[-1].function) == ("timeout", "product.py", "survive")
     assert (run.status, run.codes, run.report.complete) == (1, ["run_incomplete"], False)
     assert run.report.problem == StreamProblem("endless_test", "test_a.py::test_b")
-    assert "test_a.py::test_b did not end, even by an exception, so its process was ended: timeout" in run.output
+    assert "test_a.py::test_b did not end, so the tests after it did not run: timeout" in run.output
 
 
 @pytest.mark.slow
