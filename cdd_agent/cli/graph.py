@@ -15,6 +15,7 @@ from cdd_agent.errors import UsageError, format_count
 
 if TYPE_CHECKING:
     from cdd_agent.generation.layout import Layout
+    from cdd_agent.generation.plan import GenerationPlan
     from cdd_agent.repl.screen import Screen
     from cdd_agent.tickets.graph import Graph, Group, ImportCycle, Node, NodeId
     from cdd_agent.tickets.graph_problems import GraphProblem
@@ -46,10 +47,11 @@ def check(invocation: Invocation, *, file: Path) -> None:
 
     read, notices = read_graph(file)
     problems = find_problems(read, lambda graph: _lay_out(graph, file).map_path)
-    view = GraphView(graph=read, file=file, notices=notices) if not problems else None
+    view = None if problems else _make_view(read, file=file, notices=notices)
     if invocation.as_json:
         circles = [asdict(each) for each in view.import_cycles] if view else []
-        counts = {"file": str(file), "nodes": len(read.leaves), "subgraphs": len(set(read.subgraphs.values()))}
+        subgraphs = len(set(read.subgraphs.values())) if view else None
+        counts = {"file": str(file), "nodes": len(read.leaves), "subgraphs": subgraphs}
         told = {"problems": [asdict(each) for each in problems], "notices": [asdict(each) for each in notices]}
         _print({"event": "GraphChecked", **counts, **told, "import_cycles": circles})
     if problems:
@@ -73,7 +75,7 @@ def show(invocation: Invocation, *, file: Path, mermaid: bool, page: Path | None
     from cdd_agent.tickets.graph_file import load_graph
 
     read, notices = load_graph(file, lambda graph: _lay_out(graph, file).map_path)
-    view = GraphView(graph=read, file=file, notices=notices)
+    view = _make_view(read, file=file, notices=notices)
     if page is not None:
         try:
             write_atomic(page, format_page(view).encode("utf-8", "replace"))
@@ -96,6 +98,12 @@ def _lay_out(graph: "Graph", file: Path) -> "Layout":
     return Layout.of(graph, file.stem)
 
 
+def _make_view(graph: "Graph", *, file: Path, notices: "tuple[GraphProblem, ...]") -> "GraphView":
+    from cdd_agent.generation.plan import GenerationPlan
+
+    return GraphView(plan=GenerationPlan(graph=graph, layout=_lay_out(graph, file), source=file), notices=notices)
+
+
 def _print(fields: Mapping[str, object]) -> None:
     sys.stdout.write(json.dumps(fields) + "\n")
     sys.stdout.flush()
@@ -105,26 +113,28 @@ def _print(fields: Mapping[str, object]) -> None:
 class GraphView:
     """A graph without problems, as it is shown: its nodes in the order in which they are generated."""
 
-    graph: "Graph"
-    file: Path
-    notices: "tuple[GraphProblem, ...]" = ()
+    plan: "GenerationPlan"
+    notices: "tuple[GraphProblem, ...]"
 
-    @cached_property
+    @property
+    def graph(self) -> "Graph":
+        """The graph."""
+        return self.plan.graph
+
+    @property
     def layout(self) -> "Layout":
         """Where the files will be."""
-        return _lay_out(self.graph, self.file)
+        return self.plan.layout
 
-    @cached_property
+    @property
     def groups(self) -> "tuple[Group, ...]":
         """The subgraphs in the order in which they land."""
-        from cdd_agent.tickets.graph import order_subgraphs
-
-        return order_subgraphs(self.graph)
+        return self.plan.groups
 
     @cached_property
     def positions(self) -> "Mapping[NodeId, int]":
         """Leaf -> its number in the order, 1-based."""
-        return {id: number for number, id in enumerate((id for group in self.groups for id in group.nodes), start=1)}
+        return {node.id: number for number, node in enumerate(self.plan.nodes, start=1)}
 
     @cached_property
     def needs(self) -> "Mapping[NodeId, tuple[NodeId, ...]]":
@@ -155,7 +165,7 @@ class GraphView:
         files = {self.layout.map_path(node.file_path) for node in self.graph.leaves}
         counts = f"{format_count(len(self.graph.leaves), 'node')} in {format_count(len(files), 'file')}"
         subgraphs = format_count(len(set(self.graph.subgraphs.values())), "subgraph")
-        return f"{self.file.name}: {counts}, {subgraphs}, package {self.layout.package}"
+        return f"{self.plan.source.name}: {counts}, {subgraphs}, package {self.layout.package}"
 
     def list_modules(self, group: "Group") -> "Mapping[str, list[Node]]":
         """Return path in the repository -> the nodes of a group there, in order."""

@@ -9,14 +9,14 @@ from pathlib import Path
 
 from cdd_agent.generation.layout import Layout
 from cdd_agent.generation.signatures import list_type_names
-from cdd_agent.tickets.graph import Graph, Group, Node, NodeId, find_closure, order_subgraphs
+from cdd_agent.tickets.graph import Graph, Group, Node, NodeId, find_closure, find_needs, order_subgraphs
 from cdd_agent.tickets.graph_file import load_graph
 from cdd_agent.work.state import RunState, StepKey
 
 
 def load_plan(path: Path) -> "GenerationPlan":
     """Read a graph; raise ``DocumentError`` with its problems."""
-    graph, _ = load_graph(path)
+    graph, _ = load_graph(path, lambda graph: Layout.of(graph, path.stem).map_path)
     return GenerationPlan(graph=graph, layout=Layout.of(graph, path.stem), source=path)
 
 
@@ -117,7 +117,8 @@ class GenerationPlan:
     def order_dependencies(self, keys: tuple[StepKey, ...]) -> dict[int, tuple[int, ...]]:
         """Return the number of each step -> the numbers of the steps that it needs."""
         numbers: dict[NodeId, int] = {self.by_title[key.title].id: key.number for key in keys}
+        needs = find_needs(self.graph)
         return {
-            numbers[node.id]: tuple(sorted({numbers[name] for name in node.dependencies if name in numbers}))
+            numbers[node.id]: tuple(sorted({numbers[name] for name in needs[node.id] if name in numbers}))
             for node in self.nodes
         }

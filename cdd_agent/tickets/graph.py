@@ -279,7 +279,10 @@ def find_needs(graph: Graph) -> Mapping[NodeId, tuple[NodeId, ...]]:
             if vertex < count and graph.nodes[vertex].node_type == "leaf":
                 needed[vertex] = None
                 continue
-            new = [each for each in graph.vertices[vertex] if each not in seen]
+            following = graph.vertices[vertex]
+            if vertex < count and len(following) > 1:
+                following = following[1:]  # not its beginning, which everything in it needs
+            new = [each for each in following if each not in seen]
             seen.update(new)
             waiting += new
         found[node.id] = tuple(graph.nodes[each].id for each in sorted(needed))

@@ -22,6 +22,8 @@ MapPath: TypeAlias = Callable[[str], str]
 
 MOST_LISTED = 50
 """Problems that an error lists."""
+_MOST_LEVELS = 50
+_MOST_NEEDS = 2_000_000
 _MOST_ID_CHARACTERS = 200
 _MOST_NAME_CHARACTERS = 200
 _MOST_PATH_CHARACTERS = 500
@@ -67,7 +69,13 @@ def find_problems(graph: Graph, lay_out: Callable[[Graph], MapPath] | None = Non
     found = [problem for node in graph.nodes for problem in _check_node(node)]
     are_paths_sound = not any(problem.place.endswith(".file_path") for problem in found)
     found += _check_ids(graph)
+    if deepest := _find_too_deep(graph):
+        message = f"more than {_MOST_LEVELS} composites are around it"
+        return (*found, describe_node(deepest, message, hint="use fewer levels", key="parent"))
     found += _check_hierarchy(graph)
+    if (count := _count_needs(graph)) > _MOST_NEEDS:
+        message = f"the leaves need {count} others, because whole modules need whole modules; at most {_MOST_NEEDS}"
+        found.append(GraphProblem(message=message, hint="let single functions need each other", place="$.nodes"))
     if not graph.leaves:
         message = "the graph has no nodes that could be generated" if graph.nodes else "the graph has no nodes"
         found.append(GraphProblem(message=message, hint="add nodes with node_type leaf", place="$.nodes"))
@@ -203,6 +211,39 @@ def _check_ids(graph: Graph) -> Iterator[GraphProblem]:
         for id in {edge.source, edge.target} - first.keys():
             message = f"the edge from {edge.source!r} to {edge.target!r} has an end that is not a node: {id!r}"
             yield GraphProblem(message=message, hint="add that node, or remove the edge", place=edge.place, node=id)
+
+
+def _find_too_deep(graph: Graph) -> Node | None:
+    """Return a node with too many composites around it. What follows goes through all of them for each node."""
+    levels: dict[int | None, int] = {None: 0}
+    for position, node in enumerate(graph.nodes):
+        path: list[int] = []
+        here: int | None = position
+        while here is not None and here not in levels:
+            path.append(here)
+            here = graph.parents[here]
+        for each in reversed(path):
+            levels[each] = levels[graph.parents[each]] + 1
+        if levels[position] > _MOST_LEVELS + 1:
+            return node
+    return None
+
+
+def _count_needs(graph: Graph) -> int:
+    """Return the number of pairs of leaves if each composite is replaced by the leaves in it."""
+    if not graph.composites:
+        return 0
+    sizes = dict.fromkeys((node.id for node in graph.nodes), 0)
+    for position in range(len(graph.nodes)):
+        here: int | None = position
+        while here is not None and graph.nodes[position].node_type == "leaf":
+            sizes[graph.nodes[here].id] += 1
+            here = graph.parents[here]
+    return sum(
+        sizes[node.id] * sum(sizes.get(id, 0) for id in node.dependencies)
+        for node in graph.nodes
+        if any(graph.by_id[id].node_type == "composite" for id in (node.id, *node.dependencies) if id in graph.by_id)
+    )
 
 
 def _check_hierarchy(graph: Graph) -> Iterator[GraphProblem]:

@@ -1,0 +1,36 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.errors import DocumentError
+from cdd_agent.generation.plan import load_plan
+
+
+def make_node(id: str, **more: object) -> dict[str, object]:
+    return {"id": id, "name": id, "type": "function", "file_path": f"src/json/{id}.py", "docstring": "Do it.", **more}
+
+
+def write(folder: Path, *nodes: dict[str, object]) -> Path:
+    path = folder / "graph.json"
+    path.write_text(json.dumps({"nodes": nodes}), encoding="utf-8")
+    return path
+
+
+def test_names_of_the_standard_library_count_after_the_layout(tmp_path: Path) -> None:
+    with pytest.raises(DocumentError, match="standard library"):
+        load_plan(write(tmp_path, make_node("a")))
+    assert load_plan(write(tmp_path, make_node("a"), make_node("b", file_path="src/io/b.py"))).layout.package == "graph"
+
+
+def test_a_step_waits_for_everything_in_a_module_that_it_needs(tmp_path: Path) -> None:
+    module: dict[str, object] = {"id": "m", "name": "lib", "node_type": "composite", "dependencies": ["d"]}
+    nodes = (make_node("a", dependencies=["m"]), make_node("b", parent="m"), make_node("c", parent="m"), make_node("d"))
+    plan = load_plan(write(tmp_path, module, *(node | {"file_path": f"src/lib/{node['id']}.py"} for node in nodes)))
+    numbers = {key.title.rpartition(".")[2]: key.number for key in plan.number_nodes(None)}
+    assert plan.order_dependencies(plan.number_nodes(None)) == {
+        numbers["a"]: tuple(sorted((numbers["b"], numbers["c"]))),
+        numbers["b"]: (numbers["d"],),
+        numbers["c"]: (numbers["d"],),
+        numbers["d"]: (),
+    }
