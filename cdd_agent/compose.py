@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
@@ -48,6 +49,7 @@ from cdd_agent.runs.failing_tests import FailingTests
 from cdd_agent.runs.feature import Feature
 from cdd_agent.runs.fork import TicketForks
 from cdd_agent.runs.generation import Generation
+from cdd_agent.runs.generation_results import Installer
 from cdd_agent.runs.graph_nodes import GraphNodes
 from cdd_agent.runs.jobs import SharedModel
 from cdd_agent.runs.listed_tests import ListedTests
@@ -66,6 +68,7 @@ from cdd_agent.tdd.ignored_files import IncludedFiles
 from cdd_agent.tdd.workplace import Workplace
 from cdd_agent.testrun.access import SHOWN_PRIVATE, Original
 from cdd_agent.testrun.project import NoFramework, SuiteContext, make_suite
+from cdd_agent.testrun.pytest_run import PytestSuite
 from cdd_agent.testrun.root import find_root
 from cdd_agent.testrun.store import ReportStore
 from cdd_agent.testrun.suite import Suite, run_setup
@@ -491,7 +494,21 @@ class Composition:
         source = GraphNodes(plan, ticket=ticket, branch=branch, commands=commands)
         context = self.context(source, branch=branch)
         home, _ = self._choose_workplace(plan.slug, left_out=())
-        return Generation(self._make_run(source, context), branch=branch, home=home, emit=self.emit)
+        installer = Installer(
+            python=context.suite.interpreter.path if isinstance(context.suite, PytestSuite) else Path(sys.executable),
+            sandbox=self.sandbox,
+            variables=self.environment,
+            confirm=self._confirm_packages,
+        )
+        run = self._make_run(source, context)
+        return Generation(run, branch=branch, home=home, installer=installer, emit=self.emit)
+
+    def _confirm_packages(self, packages: tuple[str, ...]) -> bool:
+        """Return whether packages that a graph lists may be downloaded."""
+        if self.options.choose is None:
+            return False
+        question = f"The graph lists {', '.join(packages)}. Download them for a trial of the installation?"
+        return self.options.choose(question, ("no", "yes")) == 1
 
     def make_run(self, source: SourceT, *, meter: Meter | None = None, left_out: tuple[str, ...] = ()) -> Run[SourceT]:
         """Return the run of a source; snapshots leave out ``left_out``. Without a ``meter``, it gets one of its own."""

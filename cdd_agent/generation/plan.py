@@ -3,15 +3,20 @@
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from cdd_agent.generation.layout import Layout
 from cdd_agent.generation.signatures import list_type_names
+from cdd_agent.storage import read_ordinary
 from cdd_agent.tickets.graph import Graph, Group, Node, NodeId, find_closure, find_needs, order_subgraphs
 from cdd_agent.tickets.graph_file import load_graph
 from cdd_agent.work.state import RunState, StepKey
+
+_MOST_SPECIFICATION = 1_000_000
+"""Bytes."""
 
 
 def load_plan(path: Path) -> "GenerationPlan":
@@ -28,6 +33,19 @@ class GenerationPlan:
     layout: Layout
     source: Path
     """The file of the graph."""
+
+    @cached_property
+    def specification(self) -> str:
+        """The text of the file beside the graph that ``nl_spec_path`` in its metadata names; empty if there is none."""
+        named = self.graph.metadata.get("nl_spec_path")
+        if not isinstance(named, str) or not named.strip():
+            return ""
+        folder = self.source.resolve().parent
+        for path in (folder / named, folder / Path(named).name):
+            with suppress(OSError, ValueError):
+                if path.resolve().is_relative_to(folder):
+                    return read_ordinary(path, limit_bytes=_MOST_SPECIFICATION).decode("utf-8", "replace")
+        return ""
 
     @property
     def slug(self) -> str:

@@ -46,7 +46,7 @@ Kind: TypeAlias = Literal["step", "rollback", "restore", "rewind"]
 """``/undo``, ``cdd tdd rollback``, ``cdd checkpoint restore`` and ``/rewind``."""
 Turn: TypeAlias = Literal["", "undo", "redo"]
 
-_KEYS = ("key=Ticket", NUMBER_OPTIONS, "key=Handoff-Id", "key=Subgraph")
+_KEYS = ("key=Ticket", NUMBER_OPTIONS, "key=Handoff-Id", "key=Landing")
 _TRAILERS = "%x00".join(f"%(trailers:{key},valueonly)" for key in _KEYS)
 _FORMAT = f"--format=%H%x00%s%x00{_TRAILERS}"
 _MOST_COMMITS = 50
@@ -111,8 +111,8 @@ class _OwnCommit(NamedTuple):
     ticket: str
     number: str
     handoff: str
-    subgraph: str
-    """Set in the commit with which a subgraph of a generation lands, with all its steps."""
+    landing: str
+    """What landed with the commit, if that is more than a step: a subgraph of a generation, or its other files."""
 
     @property
     def is_step(self) -> bool:
@@ -122,7 +122,7 @@ class _OwnCommit(NamedTuple):
     @property
     def name(self) -> str:
         """What the commit belongs to, for a sentence."""
-        return f"{self.subgraph or f'step {self.number}'} of {self.ticket}"
+        return f"{self.landing or f'step {self.number}'} of {self.ticket}"
 
 
 class Back:
@@ -537,7 +537,7 @@ class Back:
         """Return the commits of the last step, newest first."""
         commits = self._read_commits("HEAD", most=_MOST_COMMITS)
         last = commits[0]
-        if last.subgraph and self._is_of_run(last):
+        if last.landing and self._is_of_run(last):
             return (last,)
         # An iteration is taken back alone, although the commits before it may be of the same step.
         base = self._find_base(last)
@@ -596,7 +596,7 @@ class Back:
         return [_OwnCommit(*row) for row in zip(*(fields[start::width] for start in range(width)), strict=False)]
 
     def _is_of_run(self, commit: _OwnCommit) -> bool:
-        is_own = commit.is_step or commit.subgraph
+        is_own = commit.is_step or commit.landing
         return bool(is_own) and _find_run(self._root, commit.ticket) is not None
 
     # What follows the branch.

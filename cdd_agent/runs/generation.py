@@ -12,22 +12,19 @@ from cdd_agent.generation.plan import GenerationPlan
 from cdd_agent.generation.skeleton import make_skeleton
 from cdd_agent.git.commits import commit_paths, list_sign_options, require_identity
 from cdd_agent.git.repository import CommitId, Repository, has_ref
+from cdd_agent.runs.generation_results import TAG, GenerationResults, Installer, RepositoryFiles
 from cdd_agent.runs.graph_nodes import GraphNodes
 from cdd_agent.runs.private_branch import PrivateBranch
 from cdd_agent.runs.run import DEPENDENCY_SKIPPED, Run
 from cdd_agent.storage import write_atomic
 from cdd_agent.tdd.context import SuiteTask
-from cdd_agent.tdd.step import load_report
 from cdd_agent.tdd.workplace import Workplace
 from cdd_agent.tickets.graph import Group
 from cdd_agent.tickets.plan import find_dependents
 from cdd_agent.work.state import RunState, Status, StepExecution
 from cdd_agent.work.wording import explain, format_reason
 from cdd_agent.workspace.files import ConfinedFolder
-from pytest_tdd_agent.comparison import strip_parameters
-from pytest_tdd_agent.report import list_failing
 
-_TAG = "phase4-subgraph-"
 _REFUSED = """\
 The tests of this part pass, but the checks of its subgraph refuse it:
 {reasons}
@@ -85,12 +82,16 @@ def is_completed(step: StepExecution) -> bool:
 class Generation:
     """Carries out a generation in an output folder that has its skeleton."""
 
-    def __init__(self, run: Run[GraphNodes], *, branch: PrivateBranch, home: Workplace, emit: Emit) -> None:
+    def __init__(
+        self, run: Run[GraphNodes], *, branch: PrivateBranch, home: Workplace, installer: Installer, emit: Emit
+    ) -> None:
         """Reads nothing yet. ``home`` lands commits in the user's branch and files."""
         self.run = run
         self.plan = run.source.plan
         self._branch = branch
         self._home = home
+        self.installer = installer
+        """Tries the installation of the result."""
         self._emit = emit
 
     def carry_out(self, *, keeps_failed: bool = False) -> RunState:
@@ -106,6 +107,7 @@ class Generation:
                 self._generate(group)
                 is_proved = self._prove(group)
                 self._land(group, is_proved=is_proved)
+            self._assemble()
         return run.state
 
     def _generate(self, group: Group) -> None:
@@ -191,18 +193,9 @@ class Generation:
             number=step.step_number,
             title=step.title,
             files=self.plan.list_files(node),
-            tests=tuple(self._list_tests(step)),
+            tests=tuple(self._read_results().list_tests(step)),
             stated=self.plan.describe(node),
         )
-
-    def _list_tests(self, step: StepExecution) -> Iterator[str]:
-        """Yield the tests that RED added for a node, without parameters."""
-        for each in step.list_landings():
-            opened = next((attempt for attempt in each.attempts if attempt.phase == "red" and attempt.is_open), None)
-            report = load_report(opened, root=self.run.context.records.folder) if opened is not None else None
-            own = self.plan.find_test_path(self.plan.by_title[step.title])
-            failing = () if report is None else list_failing(report)
-            yield from dict.fromkeys(strip_parameters(nodeid) for nodeid in failing if nodeid.startswith(f"{own}::"))
 
     def _count_remaining_rounds(self, number: int) -> int:
         used = sum(
@@ -229,25 +222,61 @@ class Generation:
 
     def _land(self, group: Group, *, is_proved: bool) -> None:
         """Land what the private branch has of a subgraph, if the user's branch lacks any of it."""
+        if not self._list_waiting(group):
+            return
+        message = self._describe(group)
+        commit = self._bring(message, name=group.name)
+        if is_proved and self._is_whole(group):
+            self._tag(group, commit)
+        self._emit(Notice(text=f"Landed: {message.partition(chr(10))[0]}"))
+
+    def _bring(self, message: str, *, name: str) -> CommitId:
+        """Merge the private branch into the user's branch and files, and return the commit."""
         repository, head = self._branch.home, self._branch.home.read_head()
         tip = self._branch.repository.read_head()
         assert head is not None
         assert tip is not None
-        if not self._list_waiting(group):
-            return
         tree = repository.merge_trees(head, tip)
         if tree is None:
             raise GateClosed(
-                f"{group.name} cannot land: your commits and the run have changed the same lines.\n"
+                f"{name} cannot land: your commits and the run have changed the same lines.\n"
                 f"Your branch and files are untouched; the run's commits are on {self._branch.name}.",
                 hint=f"merge them yourself: git -C {repository.root} merge {self._branch.name}; then the same command",
             )
-        commit = self._commit_merge(self._describe(group), tree=tree, head=head, tip=tip)
+        commit = self._commit_merge(message, tree=tree, head=head, tip=tip)
         self._home.land(commit, made=commit, tip=head)
-        if is_proved and self._is_whole(group):
-            self._tag(group, commit)
         self._branch.move(commit)
-        self._emit(Notice(text=f"Landed: {self._describe(group).partition(chr(10))[0]}"))
+        return commit
+
+    # The files around the code
+
+    def _read_results(self) -> GenerationResults:
+        run = self.run
+        return GenerationResults(
+            plan=self.plan,
+            state=run.state,
+            home=self._branch.home,
+            records=run.context.records.folder,
+            resume=run.source.commands.resume,
+        )
+
+    def _assemble(self) -> None:
+        """Land the files around the code, unless the repository has them of the same results."""
+        context, repository = self.run.context, self._branch.repository
+        tip = context.workplace.begin()
+        purpose, kept = "all tests of the repository", context.reports / "repository.json"
+        run = SuiteTask(context=context, purpose=purpose, keep=kept, spans_commits=True).run()
+        files = RepositoryFiles(
+            results=self._read_results(), installer=self.installer, tip=tip, report=run.report, now=self.run.clock.now()
+        )
+        if not files.is_needed():
+            return
+        inside, written = ConfinedFolder(repository.root), files.write()
+        for path, content in written.items():
+            inside.write(path, content)
+        message = f"docs: assemble {self.plan.layout.package}\n\nTicket: {self.plan.slug}\nLanding: assembly\n"
+        commit_paths(repository, message, paths=tuple(written))
+        self._bring(message, name="the assembly")
 
     def _commit_merge(self, message: str, *, tree: str, head: CommitId, tip: CommitId) -> CommitId:
         repository = self._branch.home
@@ -265,11 +294,11 @@ class Generation:
         subject = f"feat: complete {group.name} (nodes {numbers[0]}-{numbers[-1]})"
         if len(passed) < len(numbers):
             subject = f"feat: complete part of {group.name} ({len(passed)} of {len(numbers)} nodes)"
-        return f"{subject}\n\nTicket: {self.plan.slug}\nSubgraph: {group.name}\n"
+        return f"{subject}\n\nTicket: {self.plan.slug}\nLanding: {group.name}\n"
 
     def _tag(self, group: Group, commit: CommitId) -> None:
         repository = self._branch.home
         for name in group.ids:
-            ref = f"refs/tags/{_TAG}{name}"
+            ref = f"refs/tags/{TAG}{name}"
             if not has_ref(repository.location, ref):
                 repository.git("update-ref", ref, commit)

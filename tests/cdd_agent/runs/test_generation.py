@@ -50,7 +50,9 @@ class Output:
         if not is_output(self.folder, self.plan):
             prepare_output(self.folder, self.plan)
         made = self.compose(emit)
-        return made.generation(self.plan, resume="cdd generate again").carry_out(keeps_failed=keeps_failed)
+        generation = made.generation(self.plan, resume="cdd generate again")
+        generation.installer = replace(generation.installer, python=self.folder / "no-python")
+        return generation.carry_out(keeps_failed=keeps_failed)
 
     @property
     def state(self) -> RunState:
@@ -104,13 +106,14 @@ def output(made_once: Output, tmp_path: Path) -> Output:
 def test_each_subgraph_lands_as_one_merge_with_message_and_tag(made_once: Output) -> None:
     assert made_once.statuses == ["completed"] * 6
     assert made_once.landed == [
+        "docs: assemble wordkit",
         "feat: complete stats (nodes 4-6)",
         "feat: complete text (nodes 1-3)",
         "chore: scaffold and skeleton of wordkit (6 nodes)",
     ]
     assert made_once.git("tag").splitlines() == ["phase4-subgraph-stats", "phase4-subgraph-text"]
     assert made_once.git("status", "--porcelain") == ""
-    nodes = made_once.git("log", "--no-merges", "--format=%s", "HEAD^1..HEAD").splitlines()
+    nodes = made_once.git("log", "--no-merges", "--format=%s", "HEAD~2..HEAD~1").splitlines()
     assert nodes[::-1] == [
         f"{prefix}: stats.{name}"
         for name in ("describe.mean", "describe.median", "report.summarize")
@@ -141,36 +144,42 @@ def test_the_same_command_again_changes_nothing(output: Output) -> None:
     assert not any(isinstance(event, AttemptStarted) for event in output.seen)
 
 
-def test_undo_takes_a_subgraph_back_and_redo_brings_it_again(output: Output) -> None:
-    before, state = output.git("rev-parse", "HEAD"), output.state
+def undo_subgraph(output: Output) -> Back:
+    """Take back the assembly and the last subgraph."""
     back = Back.of_project(output.folder, emit=output.seen.append)
+    back.go(back.plan_step())
     plan = back.plan_step()
     assert plan.move.what == "stats of wordkit"
     back.go(plan)
+    return back
+
+
+def test_undo_takes_a_subgraph_back_and_redo_brings_it_again(output: Output) -> None:
+    before, state = output.git("rev-parse", "HEAD"), output.state
+    back = undo_subgraph(output)
     assert output.landed[0] == "feat: complete text (nodes 1-3)"
     assert output.statuses == ["completed"] * 3 + ["pending"] * 3
+    back.go(back.plan_return())
     back.go(back.plan_return())
     assert output.git("rev-parse", "HEAD") == before
     assert output.state == state
 
 
 def test_a_subgraph_that_was_undone_is_generated_again(output: Output) -> None:
-    tree = output.git("rev-parse", "HEAD^{tree}")
-    back = Back.of_project(output.folder, emit=output.seen.append)
-    back.go(back.plan_step())
+    tree = output.git("rev-parse", "HEAD~1^{tree}")
+    undo_subgraph(output)
     output.run()
-    assert output.git("rev-parse", "HEAD^{tree}") == tree
+    assert output.git("rev-parse", "HEAD~1^{tree}") == tree
     assert {event.step for event in output.seen if isinstance(event, AttemptStarted)} == {4, 5, 6}
 
 
 def test_commits_of_the_user_are_merged_when_a_subgraph_lands(output: Output) -> None:
-    back = Back.of_project(output.folder, emit=output.seen.append)
-    back.go(back.plan_step())
+    undo_subgraph(output)
     (output.folder / "NOTES.md").write_text("# mine\n")
     output.git("add", "NOTES.md")
     output.git("-c", "user.name=U", "-c", "user.email=u@example.org", "commit", "-qm", "mine")
     output.run()
-    assert output.landed[:2] == ["feat: complete stats (nodes 4-6)", "mine"]
+    assert output.landed[1:3] == ["feat: complete stats (nodes 4-6)", "mine"]
     assert (output.folder / "NOTES.md").read_text() == "# mine\n"
 
 
@@ -199,7 +208,7 @@ def test_debugging_iteration_limit(tmp_path: Path) -> None:
     tried = [(event.step, event.phase) for event in output.seen if isinstance(event, AttemptStarted)]
     assert tried.count((6, "green")) == 9
     assert "refused 9 times" in str(output.state.execution(6).error)
-    assert output.landed[0] == "feat: complete part of stats (2 of 3 nodes)"
+    assert output.landed[1] == "feat: complete part of stats (2 of 3 nodes)"
     assert "raise NotImplementedError" in (output.folder / "src/wordkit/stats/report.py").read_text()
     assert not (output.folder / "tests/test_report.py").exists()
     assert output.git("tag") == "phase4-subgraph-text"
@@ -215,7 +224,7 @@ def test_failed_nodes_are_tried_again_unless_they_are_kept(tmp_path: Path) -> No
     again.run()
     assert again.statuses == ["completed"] * 6
     assert {event.step for event in again.seen if isinstance(event, AttemptStarted)} == {6}
-    assert again.landed[0] == "feat: complete stats (nodes 4-6)"
+    assert again.landed[1] == "feat: complete stats (nodes 4-6)"
 
 
 def test_failed_node_propagation(tmp_path: Path) -> None:
@@ -231,7 +240,7 @@ def test_failed_node_propagation(tmp_path: Path) -> None:
     output = Output(folder=tmp_path / "wordkit", plan=load_plan(GRAPH), recording=change_recording(tmp_path, fail))
     output.run()
     assert output.statuses == ["completed", "completed", "failed", "completed", "completed", "skipped"]
-    assert output.landed[:2] == [
+    assert output.landed[1:3] == [
         "feat: complete part of stats (2 of 3 nodes)",
         "feat: complete part of text (2 of 3 nodes)",
     ]
@@ -253,8 +262,7 @@ def test_an_output_folder_that_is_not_cdds_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_landing_waits_if_the_user_changed_the_same_lines(output: Output) -> None:
-    back = Back.of_project(output.folder, emit=output.seen.append)
-    back.go(back.plan_step())
+    undo_subgraph(output)
     path = output.folder / "src/wordkit/stats/report.py"
 
     def interfere(event: Event) -> None:
@@ -271,3 +279,17 @@ def test_a_landing_waits_if_the_user_changed_the_same_lines(output: Output) -> N
     output.run()
     assert output.statuses == ["completed"] * 6
     assert not any(isinstance(event, AttemptStarted) for event in output.seen)
+
+
+def test_the_files_around_the_code_say_what_became_of_each_node(made_once: Output) -> None:
+    folder = made_once.folder
+    report = (folder / "docs/generation_report.md").read_text()
+    assert "- **Nodes Passed**: 6 (100%)" in report
+    assert "| stats | 3 | 3 | 0 | 0 | 100% |" in report
+    assert "- **Nodes Proved**: 6 of 6" in report
+    checkpoint = msgspec.json.decode((folder / "docs/generation_checkpoint.json").read_bytes())
+    assert {name: entry["status"] for name, entry in checkpoint.items()} == dict.fromkeys(checkpoint, "passed")
+    assert (checkpoint["mean"]["retry_count"], checkpoint["mean"]["test_results"]) == (1, {"passed": 3, "failed": 0})
+    assert "pip install -e ." in (folder / "README.md").read_text()
+    assert not (folder / "requirements.txt").read_text()
+    assert (folder / "test_results.xml").exists()

@@ -1,0 +1,212 @@
+"""The results of a generation: what became of its nodes, and the files that say so and make the code a package."""
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeAlias
+
+from cdd_agent.generation.assembly import Assembly
+from cdd_agent.generation.generation_report import CHECKPOINT, write_checkpoint
+from cdd_agent.generation.installation import InstallationTrial, ask_environment, download_wheels
+from cdd_agent.generation.layout import SOURCES
+from cdd_agent.generation.outcome import (
+    GenerationOutcome,
+    InstallationCheck,
+    Installed,
+    NodeOutcome,
+    NodeStatus,
+    NotVerified,
+    SubgraphOutcome,
+)
+from cdd_agent.generation.plan import GenerationPlan
+from cdd_agent.git.repository import EXECUTABLE, CommitId, Repository, has_ref
+from cdd_agent.sandbox.port import Sandbox
+from cdd_agent.tdd.step import load_report
+from cdd_agent.tickets.graph import Group, find_import_cycles
+from cdd_agent.work.state import RunState, Status, StepExecution
+from cdd_agent.work.wording import format_reason
+from cdd_agent.workspace.files import ConfinedFolder
+from pytest_tdd_agent.comparison import strip_parameters
+from pytest_tdd_agent.report import SuiteReport, list_failing
+
+Coverage: TypeAlias = Mapping[tuple[str, str], float]
+"""As in ``Installed``."""
+TAG = "phase4-subgraph-"
+"""The beginning of the tag of a subgraph that is complete and proved."""
+_STATUSES: Mapping[Status, NodeStatus] = {
+    Status.PENDING: "pending",
+    Status.IN_PROGRESS: "in_progress",
+    Status.COMPLETED: "passed",
+    Status.FAILED: "failed",
+    Status.SKIPPED: "skipped",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installer:
+    """What a trial of the installation needs."""
+
+    python: Path
+    """The interpreter with which the tests run."""
+    sandbox: Sandbox
+    variables: Mapping[str, str]
+    """Those of the user, which say where packages come from."""
+    confirm: Callable[[tuple[str, ...]], bool]
+    """Asks whether packages that the graph lists may be downloaded."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationResults:
+    """The results so far, read from the state, the reports and the repository."""
+
+    plan: GenerationPlan
+    state: RunState
+    home: Repository
+    records: Path
+    """The folder of the records, to which the paths of reports are relative."""
+    resume: str
+    """The command that goes on."""
+
+    def describe(self, *, now: str, installation: InstallationCheck | None = None) -> GenerationOutcome:
+        """Return what became of every node and subgraph."""
+        layout = self.plan.layout
+        coverage = installation.coverage if isinstance(installation, Installed) else {}
+        return GenerationOutcome(
+            package=layout.package,
+            subgraphs=tuple(self._describe_group(group, coverage) for group in self.plan.groups),
+            generated_at=now,
+            output=self.home.root.name,
+            command=self.resume,
+            duration_s=60 * self.state.usage.minutes,
+            model=self.state.model or "",
+            circular_imports=find_import_cycles(self.plan.graph, layout.module_of),
+            installation=installation or NotVerified(reason="No node has passed."),
+            log=tuple(self.home.git("log", ("--first-parent", "--format=%h %s")).splitlines()),
+        )
+
+    def _describe_group(self, group: Group, coverage: Coverage) -> SubgraphOutcome:
+        by_title = {step.title: step for step in self.state.step_executions.values()}
+        titles = [self.plan.layout.title_of(self.plan.graph.by_id[name]) for name in group.nodes]
+        tags = [f"{TAG}{name}" for name in group.ids if has_ref(self.home.location, f"refs/tags/{TAG}{name}")]
+        return SubgraphOutcome(
+            id=group.name,
+            name=group.name,
+            nodes=tuple(self._describe_node(by_title[title], coverage) for title in titles if title in by_title),
+            landed=self._find_landing(group),
+            is_proved=len(tags) == len(group.ids),
+            tag=" ".join(tags),
+        )
+
+    def _find_landing(self, group: Group) -> str:
+        form = "--format=%H%x00%(trailers:key=Ticket,valueonly,separator=)%x00%(trailers:key=Landing,valueonly)"
+        for line in self.home.git("log", ("--first-parent", "-z", form)).split("\0\0"):
+            commit, _, rest = line.strip("\0\n").partition("\0")
+            if [part.strip() for part in rest.split("\0")] == [self.plan.slug, group.name]:
+                return commit
+        return ""
+
+    def _describe_node(self, step: StepExecution, coverage: Coverage) -> NodeOutcome:
+        node = self.plan.by_title[step.title]
+        tests = tuple(self.list_tests(step))
+        failing = self._count_failing(step, tests) if step.status != Status.COMPLETED else 0
+        tried = [attempt for each in step.list_landings() for attempt in each.attempts if attempt.phase == "green"]
+        reasons = tried[-1].reasons if tried and step.status == Status.FAILED else ()
+        return NodeOutcome(
+            id=node.id,
+            title=step.title,
+            status=_STATUSES[step.status],
+            number=step.step_number,
+            text_sha256=step.text_sha256,
+            timestamp=step.completed_at or "",
+            passed=len(tests) - failing,
+            failed=failing,
+            rounds=max(0, len(tried) - 1),
+            reason=step.error or "",
+            coverage=coverage.get((self.plan.layout.map_path(node.file_path), node.name)),
+            root_cause=format_reason(reasons[0]) if reasons else "",
+            commits=dict(step.commits) if step.status == Status.COMPLETED else {},
+        )
+
+    def list_tests(self, step: StepExecution) -> Iterator[str]:
+        """Yield the tests that RED added for a node, without parameters."""
+        own = self.plan.find_test_path(self.plan.by_title[step.title])
+        for each in step.list_landings():
+            opened = next((attempt for attempt in each.attempts if attempt.phase == "red" and attempt.is_open), None)
+            report = load_report(opened, root=self.records) if opened is not None else None
+            failing = () if report is None else list_failing(report)
+            yield from dict.fromkeys(strip_parameters(nodeid) for nodeid in failing if nodeid.startswith(f"{own}::"))
+
+    def _count_failing(self, step: StepExecution, tests: tuple[str, ...]) -> int:
+        judged = [attempt for attempt in step.attempts if attempt.phase == "green" and attempt.report]
+        report = load_report(judged[-1], root=self.records) if judged else None
+        if report is None:
+            return len(tests)
+        return len({strip_parameters(nodeid) for nodeid in list_failing(report)}.intersection(tests))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepositoryFiles:
+    """Writes the files around the code of a generation."""
+
+    results: GenerationResults
+    installer: Installer
+    tip: CommitId
+    """The commit with the code."""
+    report: SuiteReport | None
+    """Of all tests on it."""
+    now: str
+
+    def is_needed(self) -> bool:
+        """Return whether the repository lacks the files, or has them of other results."""
+        home = self.results.home
+        known = home.objects.find_entry(self.tip, CHECKPOINT)
+        outcome = self.results.describe(now=self.now)
+        return known is None or home.objects.require(known.id).data != write_checkpoint(outcome)
+
+    def write(self) -> Mapping[str, bytes]:
+        """Try the installation, and return path -> content of all files."""
+        with tempfile.TemporaryDirectory(prefix="cdd-assembly-") as name:
+            folder = Path(name).resolve()
+            environment = ask_environment(self.installer.python, sandbox=self.installer.sandbox, folder=folder)
+            make = partial(
+                Assembly,
+                graph=self.results.plan.graph,
+                layout=self.results.plan.layout,
+                files=self._read_sources(),
+                environment=environment,
+                specification=self.results.plan.specification,
+                report=self.report,
+            )
+            first = make(outcome=self.results.describe(now=self.now))
+            check = self._try_installation(first, folder=folder)
+            return make(outcome=self.results.describe(now=self.now, installation=check)).write()
+
+    def _read_sources(self) -> dict[str, str]:
+        objects = self.results.home.objects
+        files = objects.list_files(self.tip)
+        return {path: objects.require(entry.id).text for path, entry in files.items() if path.startswith(f"{SOURCES}/")}
+
+    def _try_installation(self, assembly: Assembly, *, folder: Path) -> InstallationCheck:
+        copy = folder / "copy"
+        self._copy_to(copy, more=assembly.write())
+        installer = self.installer
+        download = partial(
+            download_wheels, python=installer.python, project=self.results.home.root, variables=installer.variables
+        )
+        trial = InstallationTrial(
+            python=installer.python, sandbox=installer.sandbox, folder=folder, copy=copy, download=download
+        )
+        layout = self.results.plan.layout
+        modules = sorted({layout.module_of(path) for path, _ in layout.rows})
+        return trial.check(modules, requirements=assembly.requirements, confirm=installer.confirm)
+
+    def _copy_to(self, folder: Path, *, more: Mapping[str, bytes]) -> None:
+        folder.mkdir()
+        inside, objects = ConfinedFolder(folder), self.results.home.objects
+        for path, entry in objects.list_files(self.tip).items():
+            if entry.mode in ("100644", EXECUTABLE):
+                inside.write(path, objects.require(entry.id).data)
+        for path, content in more.items():
+            inside.write(path, content)
