@@ -32,6 +32,7 @@ from tests.fakes.approval import approves
 from tests.fakes.demo import captured, in_process
 from tests.fakes.model import ScriptedModel
 from tests.fakes.project import Project, writes
+from tests.fakes.suite import FakeSuite
 
 SLUG = "toy-list"
 
@@ -261,3 +262,15 @@ def test_a_run_first_finishes_an_undo_that_was_interrupted(toy: Toy) -> None:
     ]
     assert toy.state.status == Status.COMPLETED
     assert (toy.project.folder / "c.md").exists()
+
+
+class Impatient(Lines):
+    def adapt_policy(self, policy: Policy) -> Policy:
+        return replace(policy, test_timeout_s=40, seconds_per_test=3)
+
+
+def test_the_policy_of_a_source_limits_the_time_of_a_run_and_of_each_test(toy: Toy) -> None:
+    lines = lines_of(toy.project.folder)
+    suite = toy.compose().context(Impatient(path=lines.path, ticket=lines.ticket)).suite
+    assert isinstance(suite, FakeSuite)
+    assert (suite.timeout_s, suite.seconds_per_test) == (40, 3)
