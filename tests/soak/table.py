@@ -81,6 +81,7 @@ _READERS = (
     ("a recording, YAML and JSON", "recording", "another exception, other turns when printed", 0.0),
     ("input of the tools", "tool_input", "an exception", 0.0),
     ("files in an answer, fenced", "blocks", "another exception, a lost byte", 0.005),
+    ("planning graphs", "graph", "another exception, another graph when read back, a wrong order", 0.005),
     ("report of a test run", "report", "another exception, counts that do not add up", 0.0),
     (".cdd/config.yaml", "settings", "another exception, a number without end", 0.0),
     ("handoff notes", "notes", "a line torn or lost", 0.0),
