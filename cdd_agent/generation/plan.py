@@ -17,6 +17,9 @@ from cdd_agent.work.state import RunState, StepKey
 
 _MOST_SPECIFICATION = 1_000_000
 """Bytes."""
+_MOST_SECONDS = 3_600
+SECONDS_PER_TEST = 30.0
+"""Unless the graph says otherwise."""
 
 
 def load_plan(path: Path) -> "GenerationPlan":
@@ -51,6 +54,14 @@ class GenerationPlan:
     def slug(self) -> str:
         """The name of the run."""
         return self.layout.package.lower().replace("_", "-").strip("-")
+
+    @property
+    def seconds_per_test(self) -> float:
+        """The time limit of one test: that in the metadata if it is one, else the usual one."""
+        wanted = self.graph.metadata.get("seconds_per_test")
+        if isinstance(wanted, bool) or not isinstance(wanted, int | float) or not 0 < wanted <= _MOST_SECONDS:
+            return SECONDS_PER_TEST
+        return float(wanted)
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:

@@ -30,7 +30,6 @@ MAX_ROUNDS = 8
 """Attempts at debugging a node after the first one."""
 MIN_TESTS = 3
 """The fewest tests of a node: of the normal case, of an edge, and of an error."""
-SECONDS_PER_TEST = 30.0
 _PROMPTS = Path(__file__).parent / "prompts"
 _TASKS: Mapping[Phase, str] = {
     "red": "Write the tests of this part in `{tests}`: at least three, for normal, edge and error cases. Derive them "
@@ -64,7 +63,7 @@ class GraphNodes:
 
     def adapt_policy(self, policy: Policy) -> Policy:
         """Return ``policy`` with the rules of this workflow."""
-        return adapt_policy(policy)
+        return replace(adapt_policy(policy), seconds_per_test=self.plan.seconds_per_test)
 
     def read(self, *, now: str) -> RunState:
         """Return the saved state adapted to the graph, or a new one."""

@@ -97,7 +97,7 @@ class Graph:
     """In the order of the file."""
     edges: tuple[Edge, ...] = ()
     metadata: Mapping[str, object] = field(default_factory=dict)
-    """Kept and written again; ``name``, ``package``, ``nl_spec_path``, ``requirements`` have a meaning for cdd."""
+    """Kept and written again; docs/reference/graph.md names the keys that have a meaning for cdd."""
     further: Mapping[str, object] = field(default_factory=dict)
     """The author's other keys beside ``nodes`` and ``edges``, which are kept and written again."""
 

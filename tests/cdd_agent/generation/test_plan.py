@@ -11,9 +11,9 @@ def make_node(id: str, **more: object) -> dict[str, object]:
     return {"id": id, "name": id, "type": "function", "file_path": f"src/json/{id}.py", "docstring": "Do it.", **more}
 
 
-def write(folder: Path, *nodes: dict[str, object]) -> Path:
+def write(folder: Path, *nodes: dict[str, object], **metadata: object) -> Path:
     path = folder / "graph.json"
-    path.write_text(json.dumps({"nodes": nodes}), encoding="utf-8")
+    path.write_text(json.dumps({"nodes": nodes, "metadata": metadata}), encoding="utf-8")
     return path
 
 
@@ -34,3 +34,12 @@ def test_a_step_waits_for_everything_in_a_module_that_it_needs(tmp_path: Path) -
         numbers["c"]: (numbers["d"],),
         numbers["d"]: (),
     }
+
+
+@pytest.mark.parametrize(
+    ("wanted", "limit_s"), [(3, 3.0), (0.5, 0.5), (0, 30.0), (-1, 30.0), (True, 30.0), ("3", 30.0), (1e9, 30.0)]
+)
+def test_the_metadata_may_limit_the_time_of_a_test(tmp_path: Path, wanted: object, limit_s: float) -> None:
+    file = {"file_path": "src/lib/a.py"}
+    assert load_plan(write(tmp_path, make_node("a", **file), seconds_per_test=wanted)).seconds_per_test == limit_s
+    assert load_plan(write(tmp_path, make_node("a", **file))).seconds_per_test == 30.0

@@ -121,6 +121,11 @@ def test_each_subgraph_lands_as_one_merge_with_message_and_tag(made_once: Output
     ]
 
 
+def test_the_graph_limits_the_time_of_each_test(made_once: Output) -> None:
+    run = made_once.compose().generation(made_once.plan, resume="").run
+    assert run.context.policy.seconds_per_test == made_once.plan.seconds_per_test == 30.0
+
+
 def test_the_checks_run_once_per_subgraph(made_once: Output) -> None:
     assert made_once.notices.count("Checked in a clean copy") == 2
 
