@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,10 +12,12 @@ from pathlib import Path
 from cdd_agent.generation.layout import Layout
 from cdd_agent.generation.signatures import list_type_names
 from cdd_agent.storage import read_ordinary
-from cdd_agent.tickets.graph import Graph, Group, Node, NodeId, find_closure, find_needs, order_subgraphs
+from cdd_agent.tickets.graph import Graph, Group, Node, NodeId, find_closure, find_ends, find_needs, order_subgraphs
 from cdd_agent.tickets.graph_file import load_graph
 from cdd_agent.work.state import RunState, StepKey
 
+MOST_PATHS = 20
+"""Paths of a subgraph that have integration tests."""
 _MOST_SPECIFICATION = 1_000_000
 """Bytes."""
 _MOST_SECONDS = 3_600
@@ -83,17 +86,52 @@ class GenerationPlan:
         """The names that count as types in a docstring."""
         return list_type_names(self.graph)
 
-    def number_nodes(self, known: RunState | None) -> tuple[StepKey, ...]:
-        """Return the keys of the steps: a node keeps the number that it has; a new one gets the next free number."""
+    @cached_property
+    def integrations(self) -> Mapping[str, Group]:
+        """Title of the step with the integration tests of a subgraph -> subgraph; only those with a path."""
+        return {f"integration of {group.name}": group for group in self.groups if self.list_paths(group)}
+
+    def list_paths(self, group: Group) -> tuple[tuple[Node, ...], ...]:
+        """Return the paths of a subgraph, each from a node that needs none of it to one that none of it needs."""
+        entries, exits = find_ends(self.graph, group.ids)
+        needs, inside = find_needs(self.graph), set(group.nodes)
+        found = list[tuple[Node, ...]]()
+        for last in exits:
+            previous: dict[NodeId, NodeId] = {}
+            queue = [last]
+            for each in queue:  # grows
+                following = [other for other in needs[each] if other in inside and other not in previous]
+                previous |= dict.fromkeys(following, each)
+                queue += following
+            for first in sorted(set(entries).intersection(queue) - {last}):
+                path = [first]
+                while path[-1] != last:
+                    path.append(previous[path[-1]])
+                found.append(tuple(self.graph.by_id[name] for name in path))
+        return tuple(found[:MOST_PATHS])
+
+    def find_integration_path(self, group: Group) -> str:
+        """Return the file with the integration tests of a subgraph."""
+        words = "_".join(re.findall(r"[a-z0-9]+", group.name.lower())) or "all"
+        return f"tests/integration/test_{words}.py"
+
+    def number_steps(self, known: RunState | None) -> tuple[StepKey, ...]:
+        """Return the keys of the steps: nodes first, then integration tests.
+
+        One that has a number keeps it; a new one gets the next free number.
+        """
         numbers = {step.title: number for number, step in known.step_executions.items()} if known else {}
         following = max(numbers.values(), default=0)
+        digests = {self.layout.title_of(node): self.digest(node) for node in self.nodes}
+        for title, group in self.integrations.items():
+            paths = [[node.id for node in path] for path in self.list_paths(group)]
+            digests[title] = hashlib.sha256(json.dumps(paths).encode()).hexdigest()
         keys = []
-        for node in self.nodes:
-            title = self.layout.title_of(node)
+        for title, digest in digests.items():
             if title not in numbers:
                 following += 1
                 numbers[title] = following
-            keys.append(StepKey(number=numbers[title], title=title, text_sha256=self.digest(node)))
+            keys.append(StepKey(number=numbers[title], title=title, text_sha256=digest))
         return tuple(sorted(keys, key=lambda key: key.number))
 
     def digest(self, node: Node) -> str:
@@ -125,6 +163,16 @@ class GenerationPlan:
         """Return what the model gets to know about a node, as Markdown."""
         return "\n\n".join(self._describe(node))
 
+    def describe_paths(self, group: Group) -> str:
+        """Return what the model gets to know about the paths of a subgraph, as Markdown."""
+        paths = self.list_paths(group)
+        lines = [
+            f"{number}. " + " -> ".join(f"`{self.layout.name_definitions(node)[0]}`" for node in path)
+            for number, path in enumerate(paths, start=1)
+        ]
+        nodes = {node.id: node for path in paths for node in path}
+        return "\n\n".join(("Paths:", "\n".join(lines), *(self.describe(node) for node in nodes.values())))
+
     def _describe(self, node: Node) -> Iterator[str]:
         for each in node.definitions:
             module = self.layout.module_of(each.file_path)
@@ -145,7 +193,9 @@ class GenerationPlan:
 
     def order_dependencies(self, keys: tuple[StepKey, ...]) -> dict[int, tuple[int, ...]]:
         """Return the number of each step -> the numbers of the steps that it needs."""
-        numbers: dict[NodeId, int] = {self.by_title[key.title].id: key.number for key in keys}
+        numbers: dict[NodeId, int] = {
+            self.by_title[key.title].id: key.number for key in keys if key.title in self.by_title
+        }
         needs = find_needs(self.graph)
         return {
             numbers[node.id]: tuple(sorted({numbers[name] for name in needs[node.id] if name in numbers}))

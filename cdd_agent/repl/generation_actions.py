@@ -49,7 +49,8 @@ def show_estimates(estimates: Sequence[Estimate], *, screen: Screen) -> None:
 
 def summarize(plan: GenerationPlan, state: RunState) -> str:
     """Return how many nodes have passed, failed and were skipped, in one sentence."""
-    counts = {status: len(state.numbers(status)) for status in (Status.COMPLETED, Status.FAILED, Status.SKIPPED)}
+    steps = [step.status for step in state.step_executions.values() if step.title in plan.by_title]
+    counts = {status: steps.count(status) for status in (Status.COMPLETED, Status.FAILED, Status.SKIPPED)}
     text = f"{counts[Status.COMPLETED]} of {format_count(len(plan.nodes), 'node')} passed"
     text += f", {counts[Status.FAILED]} failed" if counts[Status.FAILED] else ""
     text += f", {counts[Status.SKIPPED]} skipped" if counts[Status.SKIPPED] else ""

@@ -1,6 +1,7 @@
 """The generation of a repository: the skeleton, the nodes of each subgraph, and the landing of each subgraph."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,11 +14,13 @@ from cdd_agent.generation.skeleton import make_skeleton
 from cdd_agent.git.commits import commit_paths, list_sign_options, require_identity
 from cdd_agent.git.repository import CommitId, Repository, has_ref
 from cdd_agent.runs.generation_results import TAG, GenerationResults, Installer, RepositoryFiles
-from cdd_agent.runs.graph_nodes import GraphNodes
+from cdd_agent.runs.graph_nodes import INTEGRATION_ATTEMPTS, GraphNodes, list_passing_paths
 from cdd_agent.runs.private_branch import PrivateBranch
 from cdd_agent.runs.run import DEPENDENCY_SKIPPED, Run
 from cdd_agent.storage import write_atomic
 from cdd_agent.tdd.context import SuiteTask
+from cdd_agent.tdd.instructions import format_failures
+from cdd_agent.tdd.step import load_report
 from cdd_agent.tdd.workplace import Workplace
 from cdd_agent.tickets.graph import Group
 from cdd_agent.tickets.plan import find_dependents
@@ -29,6 +32,10 @@ _REFUSED = """\
 The tests of this part pass, but the checks of its subgraph refuse it:
 {reasons}
 Add tests that show the difference, and correct the code."""
+_FAILING_PATHS = """\
+The tests of this part pass, but integration tests in which it takes part fail:
+{failures}
+If the fault is in this part, add a test that shows it, and correct the code."""
 
 
 def is_output(folder: Path, plan: GenerationPlan) -> bool:
@@ -105,7 +112,8 @@ class Generation:
                 run.retry(number)
             for group in self.plan.groups:
                 self._generate(group)
-                is_proved = self._prove(group)
+                is_integrated = self._integrate(group)
+                is_proved = self._prove(group) and is_integrated
                 self._land(group, is_proved=is_proved)
             self._assemble()
         return run.state
@@ -147,26 +155,80 @@ class Generation:
         titles = {self.plan.layout.title_of(self.plan.graph.by_id[name]) for name in group.nodes}
         yield from (number for number, step in self.run.state.step_executions.items() if step.title in titles)
 
-    # SubgraphEvidence
+    # Integration tests
+
+    def _integrate(self, group: Group) -> bool:
+        """Write the integration tests of a complete subgraph; return False if too few paths pass.
+
+        Then the nodes of the failing paths are written again, once.
+        """
+        number = self._find_integration(group)
+        if number is None or not self._is_whole(group):
+            return True
+        run = self.run
+        for is_last in (False, True):
+            step = run.state.execution(number)
+            if step.status == Status.COMPLETED:
+                return True
+            if step.status in (Status.FAILED, Status.SKIPPED):
+                run.retry(number)
+            with self._change_policy(accepts_covered=True, expects_pass=True, max_attempts=INTEGRATION_ATTEMPTS):
+                if run.run_step(run.step(number)):
+                    return True
+            if not is_last and not self._correct_paths(group, run.state.execution(number)):
+                return False
+        return False
+
+    def _correct_paths(self, group: Group, step: StepExecution) -> bool:
+        """Let the nodes of failing paths be written again; return whether any was."""
+        report = load_report(step.attempts[-1], root=self.run.context.records.folder) if step.attempts else None
+        if report is None:
+            return False
+        passing = list_passing_paths(report, self.plan.find_integration_path(group))
+        paths = enumerate(self.plan.list_paths(group), start=1)
+        nodes = {node.id: node for number, path in paths if number not in passing for node in path}
+        words = _FAILING_PATHS.format(failures=format_failures(report))
+        titles = [self.plan.layout.title_of(node) for node in nodes.values()]
+        numbers = [n for n, each in self.run.state.step_executions.items() if each.title in titles]
+        return any([self._try_again(n, words) for n in numbers])
+
+    def _find_integration(self, group: Group) -> int | None:
+        titles = {title for title, each in self.plan.integrations.items() if each is group}
+        steps = self.run.state.step_executions.items()
+        return next((number for number, step in steps if step.title in titles), None)
+
+    @contextmanager
+    def _change_policy(self, **changes: int | bool) -> Iterator[None]:
+        """Run the steps of the block by other rules."""
+        run, context = self.run, self.run.context
+        run.context = replace(context, policy=replace(context.policy, **changes))  # type: ignore[arg-type]
+        try:
+            yield
+        finally:
+            run.context = context
+
+    # Evidence
 
     def _prove(self, group: Group) -> bool:
         """Return whether the checks refuse no node of a subgraph; refused nodes are tried again as long as they may."""
-        while waiting := self._list_waiting(group):
+        while waiting := [step for step in self._list_waiting(group) if step.title in self.plan.by_title]:
             found = self._judge(waiting)
             is_tried_again = False
             for number, reasons in found.refused.items():
                 words = "\n".join(map(format_reason, reasons))
                 title = self.run.state.execution(number).title
                 self._emit(Notice(text=f"The checks of {group.name} refuse {title}: {words}"))
-                is_tried_again |= self._try_again(number, words)
+                is_tried_again |= self._try_again(number, _REFUSED.format(reasons=words))
             if not is_tried_again:
                 return found.is_proved
         return True
 
     def _list_waiting(self, group: Group) -> tuple[StepExecution, ...]:
-        """Return the nodes of a subgraph that have passed and whose commits the user's branch lacks."""
+        """Return the steps of a subgraph that have passed and whose commits the user's branch lacks."""
         head, repository = self._branch.home.read_head(), self._branch.home
-        steps = (self.run.state.execution(number) for number in self._list_numbers(group))
+        integration = self._find_integration(group)
+        numbers = (*self._list_numbers(group), *(() if integration is None else (integration,)))
+        steps = (self.run.state.execution(number) for number in numbers)
         return tuple(
             step
             for step in steps
@@ -207,16 +269,12 @@ class Generation:
 
     def _try_again(self, number: int, words: str) -> bool:
         """Let a refused node be written again, with the attempts that are left to it; return False if none are."""
-        run, context = self.run, self.run.context
-        left = self._count_remaining_rounds(number)
+        run, left = self.run, self._count_remaining_rounds(number)
         if left <= 0:
             return False
-        run.context = replace(context, policy=replace(context.policy, max_attempts=left))
-        try:
-            run.retry(number, guidance=_REFUSED.format(reasons=words))
+        with self._change_policy(max_attempts=left):
+            run.retry(number, guidance=words)
             return run.run_step(run.step(number))
-        finally:
-            run.context = context
 
     # Landing
 

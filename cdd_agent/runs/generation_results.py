@@ -22,6 +22,7 @@ from cdd_agent.generation.outcome import (
 )
 from cdd_agent.generation.plan import GenerationPlan
 from cdd_agent.git.repository import EXECUTABLE, CommitId, Repository, has_ref
+from cdd_agent.runs.graph_nodes import list_passing_paths
 from cdd_agent.sandbox.port import Sandbox
 from cdd_agent.tdd.step import load_report
 from cdd_agent.tickets.graph import Group, find_import_cycles
@@ -97,7 +98,17 @@ class GenerationResults:
             landed=self._find_landing(group),
             is_proved=len(tags) == len(group.ids),
             tag=" ".join(tags),
+            paths=len(self.plan.list_paths(group)),
+            paths_passed=self._count_paths(group),
         )
+
+    def _count_paths(self, group: Group) -> int:
+        """Return how many paths pass in the last run of the integration tests."""
+        titles = {title for title, each in self.plan.integrations.items() if each is group}
+        step = next((each for each in self.state.step_executions.values() if each.title in titles), None)
+        judged = [attempt for attempt in step.attempts if attempt.report] if step is not None else []
+        report = load_report(judged[-1], root=self.records) if judged else None
+        return 0 if report is None else len(list_passing_paths(report, self.plan.find_integration_path(group)))
 
     def _find_landing(self, group: Group) -> str:
         form = "--format=%H%x00%(trailers:key=Ticket,valueonly,separator=)%x00%(trailers:key=Landing,valueonly)"

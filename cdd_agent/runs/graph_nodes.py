@@ -3,9 +3,12 @@
 A node whose attempts are used up fails, and nodes that need it are skipped; the others go on.
 """
 
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import assert_never
 
 from cdd_agent.errors import UsageError
 from cdd_agent.generation.plan import GenerationPlan
@@ -16,8 +19,8 @@ from cdd_agent.runs.private_branch import PrivateBranch
 from cdd_agent.runs.run import Run, Source
 from cdd_agent.tdd.context import Brief, Context, Phase, Policy, ResumeCommands, WorkItem
 from cdd_agent.tdd.instructions import describe_item
-from cdd_agent.tdd.phase_run import Ending
-from cdd_agent.tickets.graph import Node
+from cdd_agent.tdd.phase_run import Ending, How
+from cdd_agent.tickets.graph import Group, Node
 from cdd_agent.tickets.plan import find_ready
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work import state as states
@@ -30,6 +33,16 @@ MAX_ROUNDS = 8
 """Attempts at debugging a node after the first one."""
 MIN_TESTS = 3
 """The fewest tests of a node: of the normal case, of an edge, and of an error."""
+PATH_SHARE = 0.8
+"""The share of the paths of a subgraph that must have a passing integration test."""
+INTEGRATION_ATTEMPTS = 3
+_PATH_TEST = re.compile(r"test_path_([1-9][0-9]{0,3})(?![0-9])[^:]*")
+_INTEGRATION_TASK = (
+    "Write `{tests}` with one test for each path: it calls the first part, passes what that gives on along the path, "
+    "and checks the result of the last part. Name the test of path N `test_path_N`. The parts exist and pass their own "
+    "tests, so these tests should pass at once. Replace network, clock, database and chance by fixtures. If a test "
+    "fails, find out whether it expects something that the docstrings do not say, and correct it."
+)
 _PROMPTS = Path(__file__).parent / "prompts"
 _TASKS: Mapping[Phase, str] = {
     "red": "Write the tests of this part in `{tests}`: at least three, for normal, edge and error cases. Derive them "
@@ -68,7 +81,7 @@ class GraphNodes:
     def read(self, *, now: str) -> RunState:
         """Return the saved state adapted to the graph, or a new one."""
         known = load_state(self.ticket.state_path)
-        keys = self.plan.number_nodes(known)
+        keys = self.plan.number_steps(known)
         numbers = {key.title: key.number for key in keys}
         self.depends = self.plan.order_dependencies(keys)
         self._order = tuple(numbers[self.plan.layout.title_of(node)] for node in self.plan.nodes)
@@ -100,7 +113,10 @@ class GraphNodes:
         return None if number is None else self.find(state, number)
 
     def find(self, state: RunState, number: int) -> WorkItem | None:
-        """Return the item of a node; None if the graph no longer has it."""
+        """Return the item of a node, or of integration tests; None if the graph no longer has it."""
+        group = self.plan.integrations.get(state.execution(number).title)
+        if group is not None:
+            return self._make_integration(group, number)
         node = self.find_node(state, number)
         return None if node is None else self._make_item(node, number)
 
@@ -125,6 +141,24 @@ class GraphNodes:
             total=len(self._order),
         )
 
+    def _make_integration(self, group: Group, number: int) -> WorkItem:
+        nodes = {node.id: node for path in self.plan.list_paths(group) for node in path}
+        files = (path for node in nodes.values() for path in self.plan.list_files(node))
+        tests = self.plan.find_integration_path(group)
+        return WorkItem(
+            ticket=self.ticket.slug,
+            number=number,
+            title=f"integration of {group.name}",
+            goal=self.plan.describe_paths(group),
+            kind="feature",
+            phases=("red",),
+            tests=(),
+            sources=tuple(dict.fromkeys(files)),
+            named=(tests,),
+            extra_files=(tests,),
+            total=len(self._order),
+        )
+
     def list_changes(self, context: Context) -> tuple[str, ...]:
         """Return nothing: the user's changes concern landings alone."""
         return ()
@@ -134,7 +168,10 @@ class GraphNodes:
         return state
 
     def brief(self, item: WorkItem, phase: Phase, *, context: Context) -> Brief:
-        """Return the brief for the tests or the body of a node."""
+        """Return the brief for the tests or the body of a node, or for integration tests."""
+        group = self.plan.integrations.get(item.title)
+        if group is not None:
+            return self._brief_integration(item, group)
         node, workspace = self.plan.by_title[item.title], context.workspace
         tests, files = self.plan.find_test_path(node), self.plan.list_files(node)
 
@@ -155,6 +192,28 @@ class GraphNodes:
             check=check,
         )
 
+    def _brief_integration(self, item: WorkItem, group: Group) -> Brief:
+        tests, count = self.plan.find_integration_path(group), len(self.plan.list_paths(group))
+
+        def check(report: SuiteReport, baseline: SuiteReport) -> tuple[Reason, ...]:
+            paths = list_passing_paths(report, tests)
+            least = math.ceil(PATH_SHARE * count)
+            if len(paths) >= least:
+                return ()
+            return (Reason(code="too_few_paths", nodeid=None, parts={"count": len(paths), "least": least}),)
+
+        return Brief(
+            phase="red",
+            kind=item.kind,
+            agent="generator",
+            role=(_PROMPTS / "generate.md").read_text(encoding="utf-8"),
+            work=f"generate {item.ticket} {item.title}",
+            task=_INTEGRATION_TASK.format(tests=tests),
+            requirements=describe_item(item, heading="Integration"),
+            source="planning graph",
+            check=check,
+        )
+
     def _find_changed_signatures(self, node: Node, workspace: Workspace) -> tuple[Reason, ...]:
         """Return a reason for each definition that no longer has the signature of the graph."""
         known = self.plan.type_names
@@ -168,10 +227,15 @@ class GraphNodes:
         return tuple(reasons)
 
     def accept(self, state: RunState, ending: Ending, *, now: str) -> RunState:
-        """End the node: passed if both gates opened."""
+        """End the node: passed if both gates opened, or if integration tests pass and notice altered code."""
         number = states.require_current(state).step_number
-        status = Status.COMPLETED if ending.why is None else Status.FAILED
-        return states.end_step(state, number, status=status, now=now, error=ending.why)
+        match ending.how:
+            case How.DONE | How.COVERED:
+                return states.end_step(state, number, status=Status.COMPLETED, now=now)
+            case How.FAILED | How.BLOCKED | How.PART | How.DROPPED:
+                return states.end_step(state, number, status=Status.FAILED, now=now, error=ending.why)
+            case _:
+                assert_never(ending.how)
 
     def describe_end(self, step: StepExecution, *, context: Context) -> tuple[str, ...]:
         """Return nothing: the events of the step say everything."""
@@ -182,6 +246,17 @@ def _describe_deviation(found: Deviation) -> Clause:
     case = "signature_differs" if found.found else "signature_missing"
     parts = {"name": found.name, "part": found.part, "expected": found.expected, "found": found.found}
     return Clause(case, dict(parts))
+
+
+def list_passing_paths(report: SuiteReport, tests: str) -> frozenset[int]:
+    """Return the numbers of the paths whose integration tests, in the file ``tests``, all pass."""
+    results: dict[int, bool] = {}
+    for case in report.tests:
+        found = _PATH_TEST.fullmatch(case.nodeid.removeprefix(f"{tests}::"))
+        if found is not None:
+            number = int(found[1])
+            results[number] = results.get(number, True) and case.outcome == "passed"
+    return frozenset(number for number, passes in results.items() if passes)
 
 
 def adapt_policy(policy: Policy) -> Policy:

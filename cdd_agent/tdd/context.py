@@ -138,6 +138,8 @@ class Policy:
     """RED adds exactly one test, which may be parametrized."""
     accepts_covered: bool = False
     """A new test that passes at once ends the item; it is kept if it notices altered code."""
+    expects_pass: bool = False
+    """New tests must pass at once, because they are about code that exists; with ``accepts_covered``."""
     allows_empty_commits: bool = False
     """A phase without changes makes an empty commit."""
     gate_runs: tuple[str, ...] = ()

@@ -93,7 +93,8 @@ class Judge:
         if brief.judge is not None:
             return self._judge_answer(brief, run.text, work=work)
         judgment = self.judge_tests(work, report_path=self.task.report_path)
-        if brief.check is not None and judgment.report is not None and judgment.verdict.open:
+        is_accepted = judgment.verdict.open or isinstance(self.find_outcome(judgment), Covered)
+        if brief.check is not None and judgment.report is not None and is_accepted:
             reasons = brief.check(judgment.report, self.task.baseline.report)
             judgment = replace(judgment, verdict=verdict.add_reasons(judgment.verdict, reasons))
         return judgment
@@ -300,6 +301,8 @@ class Judge:
         judged = verdict.judge_run(
             item, self.task.phase, report=run.report, baseline=before, changed=changed, conventions=rules
         )
+        if self.task.phase == "red" and context.policy.expects_pass:
+            judged = verdict.require_pass(judged, report=run.report, baseline=before)
         return judged, run.report
 
     def _find_changed_tests(self, work: Work) -> tuple[str, ...]:

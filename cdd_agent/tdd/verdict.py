@@ -67,6 +67,16 @@ def classify_red(
     return Open(RedVerdict.VALID_MISSING_SYMBOL if is_structural else RedVerdict.VALID)
 
 
+def require_pass(judged: Verdict, *, report: SuiteReport, baseline: SuiteReport) -> Verdict:
+    """Return the verdict of RED on tests of code that exists: closed, with each failure, unless all of them pass."""
+    known = {*(case.nodeid for case in baseline.tests), *list_failing(baseline)}
+    failing = tuple(nodeid for nodeid in list_failing(report) if nodeid not in known)
+    if not failing:
+        return judged
+    found = judge("green", report, baseline=baseline, targets=failing)
+    return Verdict(phase="red", open=False, reasons=found.reasons or judged.reasons)
+
+
 def find_doubtful_failures(judged: Verdict, report: SuiteReport) -> tuple[str, ...]:
     """Return the refused tests whose exception may show the product's behavior: a helper's, or the end of a program.
 

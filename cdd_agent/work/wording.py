@@ -42,6 +42,7 @@ TEMPLATES: dict[str, str] = {
     "tests_locked": "Tests and their configuration are locked in {phase}.",
     "tests_not_all_there": "the tests that the step names do not all exist and pass, or a table of cases may lack one.",
     "tests_pass_altered": "{tests:2} pass even when the code is altered.",
+    "too_few_paths": "tests of {count} paths pass, but {least} are needed. The test of path N is `test_path_N`.",
     "too_few_tests": "it adds {count} tests, but a part needs at least {least}: for normal, edge and error cases.",
     "waiting_file": "{path}: {why}",
     "would_shadow_tool": "Python would load it instead of a test tool, or before it.",

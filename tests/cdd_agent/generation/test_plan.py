@@ -27,8 +27,8 @@ def test_a_step_waits_for_everything_in_a_module_that_it_needs(tmp_path: Path) -
     module: dict[str, object] = {"id": "m", "name": "lib", "node_type": "composite", "dependencies": ["d"]}
     nodes = (make_node("a", dependencies=["m"]), make_node("b", parent="m"), make_node("c", parent="m"), make_node("d"))
     plan = load_plan(write(tmp_path, module, *(node | {"file_path": f"src/lib/{node['id']}.py"} for node in nodes)))
-    numbers = {key.title.rpartition(".")[2]: key.number for key in plan.number_nodes(None)}
-    assert plan.order_dependencies(plan.number_nodes(None)) == {
+    numbers = {key.title.rpartition(".")[2]: key.number for key in plan.number_steps(None)}
+    assert plan.order_dependencies(plan.number_steps(None)) == {
         numbers["a"]: tuple(sorted((numbers["b"], numbers["c"]))),
         numbers["b"]: (numbers["d"],),
         numbers["c"]: (numbers["d"],),

@@ -18,6 +18,7 @@ from cdd_agent.generation.plan import GenerationPlan, load_plan
 from cdd_agent.runs.back import Back
 from cdd_agent.runs.generation import is_output, prepare_output
 from cdd_agent.runs.places import find_run
+from cdd_agent.work.outcome import Covered
 from cdd_agent.work.state import RunState, Status
 from cdd_agent.work.state_file import load_state
 from tests.fakes.approval import approves
@@ -104,7 +105,7 @@ def output(made_once: Output, tmp_path: Path) -> Output:
 
 
 def test_each_subgraph_lands_as_one_merge_with_message_and_tag(made_once: Output) -> None:
-    assert made_once.statuses == ["completed"] * 6
+    assert made_once.statuses == ["completed"] * 8
     assert made_once.landed == [
         "docs: assemble wordkit",
         "feat: complete stats (nodes 4-6)",
@@ -118,7 +119,7 @@ def test_each_subgraph_lands_as_one_merge_with_message_and_tag(made_once: Output
         f"{prefix}: stats.{name}"
         for name in ("describe.mean", "describe.median", "report.summarize")
         for prefix in ("test", "feat")
-    ]
+    ] + ["test: integration of stats"]
 
 
 def test_the_graph_limits_the_time_of_each_test(made_once: Output) -> None:
@@ -133,12 +134,12 @@ def test_the_checks_run_once_per_subgraph(made_once: Output) -> None:
 def test_a_node_has_one_debugging_round_more_if_its_code_fails(made_once: Output) -> None:
     tried = [(event.step, event.phase) for event in made_once.seen if isinstance(event, AttemptStarted)]
     assert tried.count((4, "green")) == 2
-    assert len(tried) == 13
+    assert len(tried) == 15
 
 
 def test_audit_confirms_every_node(made_once: Output) -> None:
     audited = made_once.compose().auditor().run()
-    assert len(audited) == 12
+    assert len(audited) == 14
     assert not any(each.failed for each in audited)
 
 
@@ -163,7 +164,7 @@ def test_undo_takes_a_subgraph_back_and_redo_brings_it_again(output: Output) -> 
     before, state = output.git("rev-parse", "HEAD"), output.state
     back = undo_subgraph(output)
     assert output.landed[0] == "feat: complete text (nodes 1-3)"
-    assert output.statuses == ["completed"] * 3 + ["pending"] * 3
+    assert output.statuses == ["completed"] * 3 + ["pending"] * 3 + ["completed", "pending"]
     back.go(back.plan_return())
     back.go(back.plan_return())
     assert output.git("rev-parse", "HEAD") == before
@@ -175,7 +176,7 @@ def test_a_subgraph_that_was_undone_is_generated_again(output: Output) -> None:
     undo_subgraph(output)
     output.run()
     assert output.git("rev-parse", "HEAD~1^{tree}") == tree
-    assert {event.step for event in output.seen if isinstance(event, AttemptStarted)} == {4, 5, 6}
+    assert {event.step for event in output.seen if isinstance(event, AttemptStarted)} == {4, 5, 6, 8}
 
 
 def test_commits_of_the_user_are_merged_when_a_subgraph_lands(output: Output) -> None:
@@ -209,7 +210,7 @@ def test_debugging_iteration_limit(tmp_path: Path) -> None:
     """A node that cannot be met gets exactly 1 + 8 attempts; then it is as before, and the rest lands."""
     output = Output(folder=tmp_path / "wordkit", plan=load_plan(GRAPH), recording=change_recording(tmp_path, _fail))
     output.run()
-    assert output.statuses == ["completed"] * 5 + ["failed"]
+    assert output.statuses == ["completed"] * 5 + ["failed", "completed", "pending"]
     tried = [(event.step, event.phase) for event in output.seen if isinstance(event, AttemptStarted)]
     assert tried.count((6, "green")) == 9
     assert "refused 9 times" in str(output.state.execution(6).error)
@@ -227,8 +228,8 @@ def test_failed_nodes_are_tried_again_unless_they_are_kept(tmp_path: Path) -> No
     assert again.run(keeps_failed=True).execution(6).status == Status.FAILED
     assert not any(isinstance(event, AttemptStarted) for event in again.seen)
     again.run()
-    assert again.statuses == ["completed"] * 6
-    assert {event.step for event in again.seen if isinstance(event, AttemptStarted)} == {6}
+    assert again.statuses == ["completed"] * 8
+    assert {event.step for event in again.seen if isinstance(event, AttemptStarted)} == {6, 8}
     assert again.landed[1] == "feat: complete stats (nodes 4-6)"
 
 
@@ -244,7 +245,16 @@ def test_failed_node_propagation(tmp_path: Path) -> None:
 
     output = Output(folder=tmp_path / "wordkit", plan=load_plan(GRAPH), recording=change_recording(tmp_path, fail))
     output.run()
-    assert output.statuses == ["completed", "completed", "failed", "completed", "completed", "skipped"]
+    assert output.statuses == [
+        "completed",
+        "completed",
+        "failed",
+        "completed",
+        "completed",
+        "skipped",
+        "pending",
+        "pending",
+    ]
     assert output.landed[1:3] == [
         "feat: complete part of stats (2 of 3 nodes)",
         "feat: complete part of text (2 of 3 nodes)",
@@ -282,7 +292,7 @@ def test_a_landing_waits_if_the_user_changed_the_same_lines(output: Output) -> N
     # As the message says: a merge by hand.
     output.git("-c", "user.name=U", "-c", "user.email=u@example.org", "merge", "-qX", "theirs", "generate/wordkit")
     output.run()
-    assert output.statuses == ["completed"] * 6
+    assert output.statuses == ["completed"] * 8
     assert not any(isinstance(event, AttemptStarted) for event in output.seen)
 
 
@@ -292,9 +302,46 @@ def test_the_files_around_the_code_say_what_became_of_each_node(made_once: Outpu
     assert "- **Nodes Passed**: 6 (100%)" in report
     assert "| stats | 3 | 3 | 0 | 0 | 100% |" in report
     assert "- **Nodes Proved**: 6 of 6" in report
+    assert "- **Integration Tests**: 2 generated, 2 passing (100%)" in report
     checkpoint = msgspec.json.decode((folder / "docs/generation_checkpoint.json").read_bytes())
     assert {name: entry["status"] for name, entry in checkpoint.items()} == dict.fromkeys(checkpoint, "passed")
     assert (checkpoint["mean"]["retry_count"], checkpoint["mean"]["test_results"]) == (1, {"passed": 3, "failed": 0})
     assert "pip install -e ." in (folder / "README.md").read_text()
     assert not (folder / "requirements.txt").read_text()
     assert (folder / "test_results.xml").exists()
+
+
+def test_integration_test_generation(made_once: Output) -> None:
+    """A complete subgraph gets a test from its entry to its exit nodes, which must notice altered code."""
+    text = (made_once.folder / "tests/integration/test_text.py").read_text()
+    assert "def test_path_1" in text
+    step = made_once.state.execution(7)
+    assert (step.title, step.attempts[-1].outcome) == ("integration of text", Covered("kept"))
+
+
+def test_integration_tests_that_prove_nothing_leave_the_subgraph_unproved(tmp_path: Path) -> None:
+    def empty(turn: Recorded) -> list[Recorded]:
+        if "integration of stats" not in str(turn["when"]):
+            return [turn]
+        write, end = turn["content"]
+        changed = {**write, "input": {**write["input"], "content": "def test_path_1():\n    assert 1 + 1 == 2\n"}}
+        return [
+            {**turn, "content": [changed, end]},
+            {
+                "when": "stats.*red|stats.*green",
+                "content": [
+                    {
+                        "type": "tool_use",
+                        "name": "ReportBlocked",
+                        "input": {"why": "cannot_be_done", "reason": "no fault here"},
+                    }
+                ],
+            },
+        ]
+
+    output = Output(folder=tmp_path / "wordkit", plan=load_plan(GRAPH), recording=change_recording(tmp_path, empty))
+    output.run()
+    assert output.statuses == ["completed"] * 7 + ["failed"]
+    assert output.git("tag") == "phase4-subgraph-text"
+    assert output.landed[1] == "feat: complete stats (nodes 4-6)"
+    assert not (output.folder / "tests/integration/test_stats.py").exists()
