@@ -43,7 +43,7 @@ from cdd_agent.model.conversation import Model, derive_token
 from cdd_agent.model.recording import PrivateData, RecordingModel, ReplayModel
 from cdd_agent.model.stream import AnswerLimits, redact_url
 from cdd_agent.review import Comments
-from cdd_agent.runs.ahead import Ahead
+from cdd_agent.runs.ahead import Ahead, FindCommand
 from cdd_agent.runs.back import Back
 from cdd_agent.runs.failing_tests import FailingTests
 from cdd_agent.runs.feature import Feature
@@ -458,8 +458,11 @@ class Composition:
             run = self.make_run(source, meter=meter, left_out=source.files.list_folders())
         except NoFramework as missing:
             raise suggest_project(missing, ticket, root=self.root) from missing
-        run.work_ahead(Ahead(ticket, forks=self.forks, options=self.options, clock=self.clock, emit=self.emit))
+        run.work_ahead(self._make_ahead(ticket, lambda _, number: ("exec", ticket.slug, "--step", str(number))))
         return run
+
+    def _make_ahead(self, ticket: Ticket, command: FindCommand) -> Ahead:
+        return Ahead(ticket, forks=self.forks, options=self.options, clock=self.clock, emit=self.emit, command=command)
 
     def orchestrator(self, feature: Feature) -> Run[ListedTests]:
         """Return the run of a feature, test by test."""
@@ -500,8 +503,23 @@ class Composition:
             variables=self.environment,
             confirm=self._confirm_packages,
         )
-        run = self._make_run(source, context)
+        meter = self._make_meter(plan.slug, go_on=resume, model=self._share_model(ticket))
+        run = self._make_run(source, context, meter=meter)
+        graph = str(plan.source.resolve())
+        run.work_ahead(
+            self._make_ahead(
+                ticket, lambda folder, number: ("generate", graph, "--out", str(folder), "--node", str(number))
+            )
+        )
         return Generation(run, branch=branch, home=home, installer=installer, emit=self.emit)
+
+    def node_run(self, plan: GenerationPlan, *, resume: str) -> Run[GraphNodes]:
+        """Return the run of a generation in this fork, for single nodes."""
+        commands = ResumeCommands(resume=resume, restart=resume, unit="node")
+        ticket = locate_run(self.root, plan.slug)
+        source = GraphNodes(plan, ticket=ticket, branch=None, commands=commands)
+        meter = self._make_meter(plan.slug, go_on=resume, model=self._share_model(ticket))
+        return self._make_run(source, self.context(source), meter=meter)
 
     def _confirm_packages(self, packages: tuple[str, ...]) -> bool:
         """Return whether packages that a graph lists may be downloaded."""

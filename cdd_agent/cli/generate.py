@@ -21,9 +21,25 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Show what would be generated, and write nothing.")
 @click.option("--only-skeleton", is_flag=True, help="Write the modules with their signatures, and no code.")
 @click.option("--keep-failed", is_flag=True, help="Leave nodes that failed, and those that need them.")
+@click.option(
+    "--jobs",
+    type=click.IntRange(1),
+    default=1,
+    metavar="N",
+    help="Let up to N agents work at once, on nodes that do not need each other.",
+)
+@click.option("--node", type=int, hidden=True)
+@click.option("--anyway", is_flag=True, hidden=True)
 @headless
 def generate(
-    invocation: Invocation, graph: Path, *, out: Path, dry_run: bool, only_skeleton: bool, keep_failed: bool
+    invocation: Invocation,
+    graph: Path,
+    *,
+    out: Path,
+    dry_run: bool,
+    only_skeleton: bool,
+    keep_failed: bool,
+    node: int | None,
 ) -> None:
     """Generate the repository that the planning graph GRAPH describes, node by node, test first.
 
@@ -34,6 +50,14 @@ def generate(
     from cdd_agent.runs.generation import is_output, prepare_output
 
     plan = load_plan(graph)
+    words = f"cdd generate {shlex.quote(str(graph))} --out {shlex.quote(str(out))}"
+    inside = replace(invocation, options=replace(invocation.options, project=out.resolve()))
+    if node is not None:  # of a run that works it out ahead, in a fork
+        with inside.work_on(plan.slug):
+            run = inside.project.node_run(plan, resume=words)
+            with run.running():
+                run.run_step(run.step(node))
+        return
     is_new = not is_output(out, plan)
     if dry_run:
         _show_preview(plan, invocation)
@@ -46,8 +70,6 @@ def generate(
     if only_skeleton:
         invocation.screen.line(f"The skeleton is in {out}.")
         return
-    words = f"cdd generate {shlex.quote(str(graph))} --out {shlex.quote(str(out))}"
-    inside = replace(invocation, options=replace(invocation.options, project=out.resolve()))
     with inside.work_on(plan.slug):
         state = inside.project.generation(plan, resume=words).carry_out(keeps_failed=keep_failed)
     if not invocation.as_json:

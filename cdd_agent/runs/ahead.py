@@ -8,9 +8,10 @@ fit any more are made again by the model.
 import contextlib
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeAlias
 
 from cdd_agent.agent.loop import AgentRun
 from cdd_agent.clock import Clock
@@ -22,19 +23,26 @@ from cdd_agent.git.fork import Fork, Forks, make_name
 from cdd_agent.git.repository import CommitId
 from cdd_agent.git.tree_store import Snapshot
 from cdd_agent.runs.jobs import Job, JobResult, Jobs
+from cdd_agent.runs.places import locate_run
 from cdd_agent.tdd.context import Brought, Context, Phase
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work.records import find_records
-from cdd_agent.work.state import RunState, Status, StepExecution, StepKey, Usage, replace_step
+from cdd_agent.work.state import AttemptRecord, RunState, Status, StepExecution, StepKey, Usage, replace_step
 from cdd_agent.work.state_file import load_state, save_state
 
 _SHOWN = 5
 
 
+FindCommand: TypeAlias = Callable[[Path, int], tuple[str, ...]]
+"""Returns the command of cdd that carries out a step in the fork at a folder."""
+
+
 class Ahead:
     """Works out steps of one ticket ahead of the run."""
 
-    def __init__(self, ticket: Ticket, *, forks: Forks, options: Options, clock: Clock, emit: Emit) -> None:
+    def __init__(
+        self, ticket: Ticket, *, forks: Forks, options: Options, clock: Clock, emit: Emit, command: FindCommand
+    ) -> None:
         """``options`` are those of the run. It may have ``options.jobs`` processes.
 
         With the run itself, these are more steps than agents may work at once: the tests of one run meanwhile.
@@ -44,6 +52,7 @@ class Ahead:
         self._options = options
         self._clock = clock
         self._emit = emit
+        self._command = command
         self._jobs = Jobs(most=options.jobs, key=options.key)
         self._begun: dict[int, JobResult | None] = {}
         """Steps whose job was submitted -> how it ended; None: it has not been seen to end."""
@@ -86,8 +95,8 @@ class Ahead:
         for option, value in chosen.items():
             if value is not None:
                 yield from (option, os.path.abspath(value) if value is recording else str(value))
-        yield from ("exec", self._ticket.slug, "--step", str(number), "--yes", "--anyway")
-        yield from ("--jobs", str(self._options.jobs))
+        yield from self._command(folder, number)
+        yield from ("--yes", "--anyway", "--jobs", str(self._options.jobs))
         for path in self._options.allow_files:
             yield from ("--allow-file", path)
 
@@ -103,7 +112,7 @@ class Ahead:
         self._forks.create(fork)
         ticket = self._ticket_in(fork)
         ticket.folder.mkdir(parents=True, exist_ok=True)
-        for path in (self._ticket.spec_path, self._ticket.plan_path):
+        for path in (self._ticket.spec_path, self._ticket.plan_path) if ticket.has_documents else ():
             shutil.copyfile(path, ticket.folder / path.name)
         for number in state.numbers(Status.IN_PROGRESS):
             known = state.execution(number)
@@ -170,6 +179,19 @@ class Ahead:
         self._emit(Notice(text=f"Brought in from the fork: {paths}."))
         return done
 
+    def add_attempts(self, state: RunState) -> RunState:
+        """Return ``state`` with the refused attempts at the step that was taken, before the one that was brought."""
+        if self._found is None:
+            return state
+        step = state.execution(self._found.step_number)
+        attempts = list[AttemptRecord]()
+        for own in step.attempts:
+            before = [each for each in self._found.attempts if each.phase == own.phase and not each.is_open]
+            # Their reports and files are in the fork, which goes.
+            attempts += [replace(each, report=None, checkpoint=None) for each in before]
+            attempts.append(replace(own, number=len(before) + own.number))
+        return replace_step(state, replace(step, attempts=tuple(attempts)))
+
     def _find_examples(self, number: int) -> Path | None:
         fork = self._find(number)
         if fork is None:
@@ -209,6 +231,8 @@ class Ahead:
         return next((f for f in known if (f.ticket, f.step, f.direction, f.is_abandoned) == mine), None)
 
     def _ticket_in(self, fork: Fork) -> Ticket:
+        if not self._ticket.has_documents:
+            return locate_run(self._forks.find_project(fork), self._ticket.slug)
         inside = self._ticket.folder.resolve().relative_to(self._forks.project)
         return replace(self._ticket, folder=self._forks.find_project(fork) / inside)
 

@@ -60,9 +60,9 @@ class GraphNodes:
     """At the body of a node."""
 
     def __init__(
-        self, plan: GenerationPlan, *, ticket: Ticket, branch: PrivateBranch, commands: ResumeCommands
+        self, plan: GenerationPlan, *, ticket: Ticket, branch: PrivateBranch | None, commands: ResumeCommands
     ) -> None:
-        """Read nothing yet. ``branch`` is where the nodes land."""
+        """Read nothing yet. ``branch`` is where the nodes land; None: in the branch of a fork, for a single node."""
         self.plan = plan
         self.ticket = ticket
         self.commands = commands
@@ -91,6 +91,8 @@ class GraphNodes:
 
     def open(self, run: Run[Source]) -> RunState:
         """Return the state of the private branch, which goes on from the user's branch where nothing waits to land."""
+        if self._branch is None:
+            return run.state
         commits.require_finished(self._branch.home)
         named = {commit for step in run.state.step_executions.values() for commit in step.commits.values()}
         tip = self._branch.open(named)
@@ -136,6 +138,8 @@ class GraphNodes:
             tests=(),
             sources=self.plan.list_files(node),
             named=(tests, *files),
+            # So each sees its own files as those before it have left them, whatever runs beside it.
+            exclusive=(tests, *self.plan.list_files(node)),
             extra_files=(tests,),
             text_sha256=self.plan.digest(node),
             total=len(self._order),

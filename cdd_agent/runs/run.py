@@ -4,7 +4,7 @@ Everything that is the same for all sources is here: lock, preconditions, resump
 ``Source`` says which items there are, and what the end of one means for the run.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
@@ -29,7 +29,7 @@ from cdd_agent.work import state as states
 from cdd_agent.work.handoff import phase_name
 from cdd_agent.work.journal import journal_path
 from cdd_agent.work.outcome import Covered
-from cdd_agent.work.state import RunState, Status, StepExecution, Usage
+from cdd_agent.work.state import RunState, Status, StepExecution, StepKey, Usage
 from cdd_agent.work.state_file import save_state
 
 DEPENDENCY_SKIPPED = "it depends on a step that was skipped"
@@ -276,6 +276,8 @@ class Run(Generic[SourceT_co]):
             raise
         state = self.source.accept(ending.state, ending, now=self.clock.now())
         step = state.execution(number)
+        if step.status == Status.COMPLETED and self._ahead is not None:
+            state = self._ahead.add_attempts(state)
         if step.status in (Status.COMPLETED, Status.FAILED):
             return self._end(item, state, brief=ending.brief)
         if step.error is not None:
@@ -419,10 +421,20 @@ class Run(Generic[SourceT_co]):
             return
         can_run = find_ready(self.source.depends, completed=self.state.numbers(Status.COMPLETED))
         waiting = [n for n in self.state.numbers(Status.PENDING) if n in can_run and n != number]
-        self._ahead.begin([self.step(n).key for n in waiting], self.state, base=head)
+        self._ahead.begin(self._list_free(number, waiting), self.state, base=head)
         used = self._ahead.take(number)
         if not is_resumed:  # else it has been counted
             self.meter.add(used)
+
+    def _list_free(self, number: int, waiting: Sequence[int]) -> list[StepKey]:
+        """Return the steps of ``waiting`` that share no exclusive file with ``number`` or with an earlier one."""
+        taken = set(self.step(number).exclusive)
+        free = []
+        for item in map(self.step, waiting):
+            if taken.isdisjoint(item.exclusive):
+                free.append(item.key)
+            taken.update(item.exclusive)
+        return free
 
     def _discard_ahead(self, number: int, *, is_landed: bool = False) -> None:
         if self._ahead is not None:

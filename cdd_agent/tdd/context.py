@@ -107,6 +107,8 @@ class WorkItem:
     sets it to done."""
     text_sha256: str = ""
     """The digest of the text that it was made from; empty if no text can change."""
+    exclusive: tuple[str, ...] = ()
+    """Files that no other item may change while this one is worked on."""
     total: int = 0
     """How many steps the run has, as far as is known; 0: the item is not announced as a step of a run."""
 

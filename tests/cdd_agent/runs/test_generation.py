@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -345,3 +346,30 @@ def test_integration_tests_that_prove_nothing_leave_the_subgraph_unproved(tmp_pa
     assert output.git("tag") == "phase4-subgraph-text"
     assert output.landed[1] == "feat: complete stats (nodes 4-6)"
     assert not (output.folder / "tests/integration/test_stats.py").exists()
+
+
+def test_nodes_of_one_file_are_not_worked_on_at_the_same_time(output: Output) -> None:
+    run = output.compose().generation(output.plan, resume="again").run
+    items = [run.step(number) for number in range(1, 7)]
+    assert [item.title for item in items if not {*items[0].exclusive}.isdisjoint(item.exclusive)] == [
+        "text.clean.normalize",
+        "text.clean.split_words",
+    ]
+
+
+@pytest.mark.slow
+def test_the_tree_is_the_same_for_any_number_of_jobs(tmp_path: Path) -> None:
+    trees = []
+    for jobs in ("1", "2"):
+        folder = tmp_path / jobs / "wordkit"
+        command = [sys.executable, "-m", "cdd_agent", "--replay", str(RECORDING), "--yes", "generate", str(GRAPH)]
+        done = subprocess.run(
+            [*command, "--out", str(folder), "--jobs", jobs], capture_output=True, text=True, check=True
+        )
+        assert ("Brought in from the fork" in done.stdout) is (jobs == "2")
+        output = Output(folder=folder, plan=load_plan(GRAPH))
+        assert output.statuses == ["completed"] * 8
+        assert [len(step.attempts) for step in output.state.step_executions.values()] == [2, 2, 2, 3, 2, 2, 1, 1]
+        listed = output.git("ls-tree", "-r", "HEAD").splitlines()
+        trees.append([line for line in listed if "docs/" not in line and "test_results.xml" not in line])
+    assert trees[0] == trees[1]
