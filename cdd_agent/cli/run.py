@@ -354,7 +354,7 @@ def _list_examples(start: str) -> list[str]:
 )
 @headless
 def demo(invocation: Invocation, name: str, *, listed: bool, keep: Path | None) -> None:
-    """Run spec, plan and exec on the example NAME with recorded answers: real git, real tests, real gates, no key."""
+    """Play the example NAME with recorded answers: real git, real tests, real gates, no key."""
     from cdd_agent.cli.demo import find_examples, play
 
     known = {example.name: example for example in find_examples()}

@@ -12,6 +12,7 @@ def test_the_examples_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     output = capsys.readouterr().out
     assert "csv-export    Feature: " in output
     assert "minutes-lost  Bug: " in output
+    assert "ml-library    Graph: " in output
 
 
 def test_an_unknown_example_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
