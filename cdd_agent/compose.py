@@ -104,6 +104,8 @@ class Composition:
         self.options = options
         self._around = around
         self.environment = environment
+        if options.python is not None:
+            self.environment = {**environment, "CDD_PYTHON": str(options.python)}
         self.clock: Clock = SystemClock()
         self.publisher = Publisher(emit, clock=self.clock)
         """Gets each event, and passes it on."""
@@ -346,7 +348,7 @@ class Composition:
                 limits=AnswerLimits.from_environment(self.environment),
                 may_wait=self.options.may_wait,
             )
-            warning = format_unknown_price(model.name, Ceilings.from_settings(self.settings))
+            warning = format_unknown_price(model.name, self._ceilings)
             if warning is not None:
                 self._notify(warning)
         if self.options.record is None:
@@ -716,8 +718,12 @@ class Composition:
         return add_examples(ticket, number, context=self.executor(ticket).context)
 
     def _make_meter(self, slug: str, *, go_on: str, tally: Tally | None = None, model: Model | None = None) -> Meter:
-        ceilings = Ceilings.from_settings(self.settings)
+        ceilings = self._ceilings
         return Meter(model or self.model, clock=self.clock, ticket=slug, go_on=go_on, ceilings=ceilings, tally=tally)
+
+    @property
+    def _ceilings(self) -> Ceilings:
+        return Ceilings.from_settings(self.settings).limit_run(self.options.max_usd)
 
     def _share_model(self, ticket: Ticket) -> Model:
         """Return the model for a run that may have other processes, which share its requests."""

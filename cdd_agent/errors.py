@@ -8,6 +8,7 @@
     |   +-- AlreadyAtWork        2  another process is working on the same thing
     +-- GateClosed               1  tests failed, or a gate is closed
     +-- BudgetSpent              3  a limit of turns, calls or tokens was reached
+    +-- Interrupted            130  the user stopped the work
     +-- EnvironmentMissing       4  no git, no model, no tests
         +-- FolderMoved          4  the path of a held folder leads elsewhere
         +-- ModelError           4  the model did not answer, or not in a form that can be used
@@ -92,6 +93,12 @@ class BudgetSpent(CddError):
     """A limit was reached before the work was done."""
 
     exit_code = ExitCode.BUDGET
+
+
+class Interrupted(CddError):
+    """The user stopped the work with Ctrl-C."""
+
+    exit_code = ExitCode.INTERRUPTED
 
 
 class EnvironmentMissing(CddError):

@@ -1,17 +1,23 @@
 """The command ``cdd generate``: a repository from a planning graph."""
 
+import json
 import shlex
-from dataclasses import replace
+import sys
+from contextlib import closing, nullcontext
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from cdd_agent.cli.invocation import Invocation, headless
-from cdd_agent.errors import GateClosed
+from cdd_agent.errors import GateClosed, Interrupted, UsageError, format_count, suggest
 
 if TYPE_CHECKING:
     from cdd_agent.generation.plan import GenerationPlan
+    from cdd_agent.repl.generation_actions import Preview
+    from cdd_agent.tickets.graph import Node
     from cdd_agent.work.state import RunState
 
 
@@ -21,6 +27,20 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Show what would be generated, and write nothing.")
 @click.option("--only-skeleton", is_flag=True, help="Write the modules with their signatures, and no code.")
 @click.option("--keep-failed", is_flag=True, help="Leave nodes that failed, and those that need them.")
+@click.option("--start-from-node", "start", metavar="NODE", help="Leave the nodes before NODE, an id or a title.")
+@click.option("--rollback", metavar="SUBGRAPH", help="Go back to before SUBGRAPH landed; generate nothing.")
+@click.option(
+    "--max-usd",
+    type=click.FloatRange(0, min_open=True),
+    metavar="N",
+    help="The most dollars for this generation, in place of the setting max_usd_per_ticket.",
+)
+@click.option(
+    "--python",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    help="The interpreter with which the tests run.",
+)
 @click.option(
     "--jobs",
     type=click.IntRange(1),
@@ -29,74 +49,235 @@ if TYPE_CHECKING:
     help="Let up to N agents work at once, on nodes that do not need each other.",
 )
 @click.option("--node", type=int, hidden=True)
-@click.option("--anyway", is_flag=True, hidden=True)
+@click.option("--no-review", is_flag=True, help="Approve each subgraph that lands, without asking.")
+@click.option("--anyway", is_flag=True, help="Generate it although modules import each other in a circle.")
 @headless
-def generate(
-    invocation: Invocation,
-    graph: Path,
-    *,
-    out: Path,
-    dry_run: bool,
-    only_skeleton: bool,
-    keep_failed: bool,
-    node: int | None,
-) -> None:
+def generate(invocation: Invocation, **given: Any) -> None:
     """Generate the repository that the planning graph GRAPH describes, node by node, test first.
 
-    The same command continues a generation: nodes that have passed stay.
+    The same command continues a generation: nodes that have passed stay. Exit code 1 if nodes are left, 3 if the budget
+    is spent.
     """
     from cdd_agent.generation.plan import load_plan
-    from cdd_agent.repl.generation_actions import summarize
-    from cdd_agent.runs.generation import is_output, prepare_output
 
-    plan = load_plan(graph)
-    words = f"cdd generate {shlex.quote(str(graph))} --out {shlex.quote(str(out))}"
-    inside = replace(invocation, options=replace(invocation.options, project=out.resolve()))
-    if node is not None:  # of a run that works it out ahead, in a fork
-        with inside.work_on(plan.slug):
-            run = inside.project.node_run(plan, resume=words)
-            with run.running():
-                run.run_step(run.step(node))
-        return
-    is_new = not is_output(out, plan)
-    if dry_run:
-        _show_preview(plan, invocation)
-        return
-    if is_new:
-        _show_preview(plan, invocation)
-        if not invocation.is_agreed(f"Generate it in {out}?"):
+    request = GenerateRequest(**given)
+    command = GenerateCommand(invocation, request, plan=load_plan(request.graph))
+    if request.node is None:
+        command.carry_out()
+    else:
+        command.work_ahead(request.node)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerateRequest:
+    """The arguments of the command, besides those that every run has."""
+
+    graph: Path
+    out: Path
+    dry_run: bool
+    only_skeleton: bool
+    keep_failed: bool
+    start: str | None
+    """The node before which all stay as they are."""
+    rollback: str | None
+    """The subgraph to take back."""
+    node: int | None
+    """The number of the node to work out in a fork, for a run that continues meanwhile; None for a run."""
+
+
+class GenerateCommand:
+    """One call of the command."""
+
+    def __init__(self, invocation: Invocation, request: GenerateRequest, *, plan: "GenerationPlan") -> None:
+        """Reads and writes nothing yet."""
+        self._invocation = invocation
+        self._request = request
+        self._plan = plan
+
+    def carry_out(self) -> None:
+        """Show what is to be done, ask, and do it; raises ``GateClosed`` if nodes are left."""
+        from cdd_agent.runs.generation import is_output, prepare_output, require_free, require_no_link
+
+        request, plan = self._request, self._plan
+        start = None if request.start is None else self._find_node(request.start)
+        require_no_link(request.out)
+        is_new = not is_output(request.out, plan)
+        if request.rollback is not None:
+            self._roll_back(request.rollback, is_new=is_new)
             return
-        prepare_output(out, plan)
-    if only_skeleton:
-        invocation.screen.line(f"The skeleton is in {out}.")
-        return
-    with inside.work_on(plan.slug):
-        state = inside.project.generation(plan, resume=words).carry_out(keeps_failed=keep_failed)
-    if not invocation.as_json:
-        invocation.screen.gap()
-        invocation.screen.line(summarize(plan, state), style="bold")
-    _require_all(plan, state, again=words)
+        if is_new and not self._is_begun:
+            require_free(request.out)
+        if is_new or request.dry_run:
+            self._show_preview()
+        self._require_straight_imports()
+        if request.dry_run or (is_new and not self._invocation.is_agreed(f"Generate it in {request.out}?")):
+            return
+        prepare_output(request.out, plan)
+        if request.only_skeleton:
+            self._check_skeleton()
+        else:
+            self._generate(start)
 
+    def work_ahead(self, number: int) -> None:
+        """Work out a node in this fork, for a run that takes it over."""
+        with self._inside.work_on(self._plan.slug):
+            run = self._inside.project.node_run(self._plan, resume=self._format_command())
+            with run.running():
+                run.run_step(run.step(number))
 
-def _show_preview(plan: "GenerationPlan", invocation: Invocation) -> None:
-    from cdd_agent.config.settings import Settings
-    from cdd_agent.generation.estimate import estimate_nodes
-    from cdd_agent.repl.generation_actions import show_preview
-    from cdd_agent.runs.graph_nodes import adapt_policy
-    from cdd_agent.tdd.context import Policy
+    @property
+    def _is_begun(self) -> bool:
+        from cdd_agent.runs.generation import is_begun
 
-    if invocation.as_json:
-        return
-    settings = Settings()
-    model = invocation.options.model or settings.model
-    policy = adapt_policy(Policy.from_settings(settings))
-    show_preview(plan, [estimate_nodes(len(plan.nodes), model=model, policy=policy)], screen=invocation.screen)
+        return is_begun(self._request.out)
 
+    @cached_property
+    def _inside(self) -> Invocation:
+        """The same call in the output folder."""
+        invocation = self._invocation
+        inside = replace(invocation, options=replace(invocation.options, project=self._request.out.resolve()))
+        vars(inside).update(screen=invocation.screen, sink=invocation.sink)
+        return inside
 
-def _require_all(plan: "GenerationPlan", state: "RunState", *, again: str) -> None:
-    """Raise ``GateClosed`` unless all nodes have passed."""
-    from cdd_agent.repl.generation_actions import summarize
-    from cdd_agent.work.state import Status
+    def _format_command(self, *, is_absolute: bool = False) -> str:
+        """Return the command that continues; ``is_absolute``: from any folder."""
+        request, options = self._request, self._invocation.options
+        graph, out = (path.absolute() if is_absolute else path for path in (request.graph, request.out))
+        words = ["cdd", "generate", str(graph), "--out", str(out)]
+        if options.max_usd is not None:
+            words += ["--max-usd", f"{options.max_usd:g}"]
+        if options.python is not None:
+            words += ["--python", str(options.python.absolute())]
+        words += [
+            option
+            for option, is_given in (("--no-review", options.no_review), ("--anyway", options.anyway))
+            if is_given
+        ]
+        return shlex.join(words)
 
-    if len(state.numbers(Status.COMPLETED)) < len(plan.nodes):
-        raise GateClosed(f"The repository is not complete: {summarize(plan, state)}.", hint=f"try again: {again}")
+    def _find_node(self, name: str) -> "Node":
+        """Return the leaf with this id or title; raise ``UsageError`` if there is none."""
+        plan = self._plan
+        leaves = {str(node.id): node for node in plan.nodes}
+        found = leaves.get(name) or plan.by_title.get(name)
+        if found is None:
+            near = suggest(name, (*leaves, *plan.by_title), text="did you mean: --start-from-node {}")
+            hint = near or f"list the nodes: cdd graph show {shlex.quote(str(self._request.graph))}"
+            raise UsageError(f"The graph has no function or class {name!r} to generate.", hint=hint)
+        return found
+
+    # Before the first request
+
+    def _show_preview(self) -> None:
+        preview = self._make_preview()
+        if self._invocation.as_json:
+            sys.stdout.write(json.dumps({"event": "GenerationPlanned", **preview.as_fields()}) + "\n")
+        else:
+            preview.show(self._invocation.screen)
+
+    def _make_preview(self) -> "Preview":
+        from cdd_agent.config import settings
+        from cdd_agent.generation.estimate import estimate_nodes
+        from cdd_agent.model.budget import Ceilings
+        from cdd_agent.repl.generation_actions import Preview
+        from cdd_agent.runs.graph_nodes import adapt_policy
+        from cdd_agent.tdd.context import Policy
+
+        options = self._invocation.options
+        # A new repository has no settings yet, and those of the current folder do not count there.
+        own = settings.load(self._request.out, allows=lambda _: False, model=options.model)
+        policy = adapt_policy(Policy.from_settings(own))
+        count, integrations = len(self._plan.nodes), len(self._plan.integrations)
+        return Preview(
+            plan=self._plan,
+            estimates=(estimate_nodes(count, integrations=integrations, model=own.model, policy=policy),),
+            ceiling=Ceilings.from_settings(own).limit_run(options.max_usd).ticket,
+        )
+
+    def _require_straight_imports(self) -> None:
+        """Raise ``UsageError`` if modules import each other in a circle, unless the user wants it anyway."""
+        from cdd_agent.tickets.graph import find_import_cycles, format_import_cycle
+
+        found = find_import_cycles(self._plan.graph, self._plan.layout.module_of)
+        if found and not self._invocation.options.anyway:
+            listed = "".join(f"\n  {format_import_cycle(self._plan.graph, each)}" for each in found)
+            raise UsageError(
+                f"{self._request.graph} has circular imports:{listed}",
+                hint="move one of the nodes to another module; or generate it with imports inside of functions: the "
+                "same command with --anyway",
+            )
+
+    # The work
+
+    def _check_skeleton(self) -> None:
+        """Import each module of the skeleton; raise ``GateClosed`` if one cannot be imported."""
+        from cdd_agent.generation.installation import import_skeleton
+        from cdd_agent.testrun.pytest_run import PytestSuite
+
+        with closing(self._inside.project) as project, self._inside.screen.working("importing the modules"):
+            suite, layout = project.suite, self._plan.layout
+            python = suite.interpreter.path if isinstance(suite, PytestSuite) else Path(sys.executable)
+            modules = sorted({layout.module_of(path) for path, _ in layout.rows})
+            imported = import_skeleton(project.root, modules, python=python, sandbox=project.sandbox)
+        out, lines = self._request.out, [f"  {name}: {said}" for name, said in imported.failed.items()]
+        lines += [f"  the package {name} is not installed" for name in imported.missing]
+        if lines:
+            raise GateClosed(
+                "\n".join((f"The skeleton is in {out}, but not every module can be imported:", *lines)),
+                hint="correct the module-level code or the requirements of the graph, and name another folder",
+            )
+        self._invocation.screen.line(f"The skeleton is in {out}: {format_count(len(modules), 'module')} imported.")
+
+    def _roll_back(self, name: str, *, is_new: bool) -> None:
+        """Take a subgraph back, and everything that landed after it, if the user agrees."""
+        from cdd_agent.cli.inspect import go_back
+
+        plan, request = self._plan, self._request
+        if is_new:
+            raise UsageError(f"{request.out} holds no generation of this graph.", hint=self._format_command())
+        group = next((group for group in plan.groups if name == group.name or name in group.ids), None)
+        if group is None:
+            names = [each for group in plan.groups for each in group.ids]
+            hint = suggest(
+                name, names, text="did you mean: --rollback {}", otherwise=f"name one of: {', '.join(names)}"
+            )
+            raise UsageError(f"The graph has no subgraph {name!r}.", hint=hint)
+        with closing(self._inside.project) as project:
+            move = project.back.plan_landing(plan.slug, group.name)
+            go_back(project.back, move, invocation=self._inside, dry_run=request.dry_run)
+
+    def _generate(self, start: "Node | None") -> None:
+        """Generate the nodes that are left, and show the result."""
+        from cdd_agent.repl.generation_actions import Boundary, GenerationProgress, summarize
+
+        plan, invocation = self._plan, self._inside
+        project = invocation.project
+        # At the prompt, the project of the session is another one, so nobody else closes this one.
+        with closing(project) if invocation.at_prompt else nullcontext(), invocation.work_on(plan.slug):
+            generation = project.generation(plan, resume=self._format_command(is_absolute=True))
+            generation.continues = Boundary(generation, project=project, screen=invocation.screen).decide
+            if not invocation.as_json:
+                progress = GenerationProgress(plan, generation.run.state, screen=invocation.screen)
+                project.publisher.listeners.append(progress.write)
+            try:
+                state = generation.carry_out(keeps_failed=self._request.keep_failed, start=start)
+            except KeyboardInterrupt as stop:
+                if invocation.at_prompt:  # the session reports it
+                    raise
+                told = summarize(plan, generation.run.state)
+                raise Interrupted(f"Stopped, and everything is saved: {told}.", hint=self._hint()) from stop
+        if not invocation.as_json:
+            invocation.screen.gap()
+            invocation.screen.line(f"{summarize(plan, state)}: {self._request.out}", style="bold")
+        self._require_all(state)
+
+    def _hint(self) -> str:
+        return f"continue: {self._format_command()}"
+
+    def _require_all(self, state: "RunState") -> None:
+        """Raise ``GateClosed`` unless all nodes have passed."""
+        from cdd_agent.repl.generation_actions import has_all, summarize
+
+        if not has_all(self._plan, state):
+            told = summarize(self._plan, state)
+            raise GateClosed(f"The repository is not complete: {told}.", hint=self._hint())

@@ -205,10 +205,11 @@ class GraphView:
 
 def _show_remarks(view: GraphView, *, screen: "Screen") -> None:
     from cdd_agent.generation.signatures import find_open_questions
+    from cdd_agent.tickets.graph import format_import_cycle
 
     moved = [f"{path} becomes {real}" for path, real in view.layout.rows if path != real]
     texts = [str(notice) for notice in view.notices]
-    texts += [_describe_import_cycle(view, each) for each in view.import_cycles]
+    texts += [format_import_cycle(view.graph, each) for each in view.import_cycles]
     texts += [f"{each.name} ({each.id}): {each.what}" for each in find_open_questions(view.graph)]
     for text in texts[:_MOST_NOTICES]:
         screen.note(text)
@@ -217,13 +218,6 @@ def _show_remarks(view: GraphView, *, screen: "Screen") -> None:
     if moved:
         screen.line(f"cdd generate has one import package, {view.layout.package}:", style="dim")
         screen.items(moved, most=_MOST_NOTICES)
-
-
-def _describe_import_cycle(view: GraphView, cycle: "ImportCycle") -> str:
-    source, target = view.graph.by_id[cycle.source], view.graph.by_id[cycle.target]
-    path = " -> ".join((*cycle.modules, cycle.modules[0]))
-    closed = f"{source.name} ({source.id}) needs {target.name} ({target.id})"
-    return f"modules import each other in a circle, {path}, closed because {closed}"
 
 
 def show_tree(view: GraphView, *, screen: "Screen") -> None:
@@ -416,12 +410,13 @@ def _draw_arrow(needed: tuple[int, int], node: tuple[int, int]) -> str:
 def format_page(view: GraphView) -> str:
     """Return the graph as one page of HTML. All texts are escaped, and keys in them masked."""
     from cdd_agent.cli.report import create_environment
+    from cdd_agent.tickets.graph import format_import_cycle
     from cdd_agent.untrusted.text import shorten
 
     environment = create_environment()
     environment.filters["links"] = view.describe_links
     remarks = [str(notice) for notice in view.notices]
-    remarks += [_describe_import_cycle(view, each) for each in view.import_cycles]
+    remarks += [format_import_cycle(view.graph, each) for each in view.import_cycles]
     return environment.get_template("graph.html").render(
         view=view,
         title=shorten(str(view.graph.metadata.get("name") or view.layout.package), _MOST_TIP),

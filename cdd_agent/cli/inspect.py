@@ -122,21 +122,23 @@ def new(invocation: Invocation, *, slug: str, title: str, kind: str) -> None:
 def status(invocation: Invocation, slug: str | None) -> None:
     """Show all tickets of the project and the other runs that are not complete, or the progress of the one SLUG."""
     from cdd_agent.repl.render import list_steps, show_other_runs, show_ticket, show_tickets, summarize_ticket
-    from cdd_agent.runs.places import find_run, list_unfinished
+    from cdd_agent.runs.places import find_run, is_generation, list_present
     from cdd_agent.tickets.ticket import list_tickets
     from cdd_agent.work.journal import journal_path
 
     root = invocation.root
     if invocation.as_json:
-        found = (*list_tickets(root), *list_unfinished(root)) if slug is None else (find_run(root, slug),)
+        found = (*list_tickets(root), *list_present(root)) if slug is None else (find_run(root, slug),)
         for ticket in found:
             invocation.sink(summarize_ticket(ticket))
             for step in () if slug is None else list_steps(ticket):
                 invocation.sink(step)
         return
     if slug is None:
-        show_tickets(list_tickets(root), screen=invocation.screen)
-        show_other_runs(list_unfinished(root), screen=invocation.screen)
+        tickets, runs = list_tickets(root), list_present(root)
+        if tickets or not any(map(is_generation, runs)):
+            show_tickets(tickets, screen=invocation.screen)
+        show_other_runs(runs, screen=invocation.screen)
     else:
         show_ticket(find_run(root, slug), screen=invocation.screen, journal=journal_path(root, slug))
         _show_current_fork(root, slug, screen=invocation.screen)

@@ -52,9 +52,10 @@ def show_story(story: Story, *, screen: Screen) -> None:
     screen.fields(_list_facts(story))
     for problem in story.problems:
         screen.note(problem)
+    unit = story.state.unit.capitalize()
     for step in story.steps:
         screen.gap()
-        screen.line(f"Step {step.execution.step_number}  {step.execution.title}: {_describe(step)}", style="bold")
+        screen.line(f"{unit} {step.execution.step_number}  {step.execution.title}: {_describe(step)}", style="bold")
         for run in step.runs:
             _show_run(run, screen=screen)
         for comment in step.comments:
@@ -100,7 +101,7 @@ def _list_facts(story: Story) -> list[tuple[str, str]]:
     refused = sum(each.verdict == "closed" for each in story.attempts)
     done = sum(step.execution.status == "completed" for step in story.steps)
     return [
-        ("status", f"{state.status.replace('_', ' ')}: {done} of {format_count(len(story.steps), 'step')}"),
+        ("status", f"{state.status.replace('_', ' ')}: {done} of {format_count(len(story.steps), state.unit)}"),
         ("time", f"{state.started_at} to {state.completed_at or 'now'}"),
         ("model", f"{state.model or 'unknown'}; sandbox {state.sandbox or 'unknown'}"),
         ("attempts", f"{len(story.attempts)}, {refused} of them refused"),

@@ -34,6 +34,10 @@ class Options:
     """Whether a ticket may run before those on which it depends are done."""
     jobs: int = 1
     """How many steps of a plan may be worked on at once."""
+    max_usd: float | None = None
+    """A limit in dollars for the whole run; with None, that of the settings counts."""
+    python: Path | None = None
+    """The interpreter with which tests run; with None, cdd looks for one."""
     no_review: bool = False
     """Whether a step counts as approved once its gates have opened, without being shown."""
     ask: "Ask | None" = None

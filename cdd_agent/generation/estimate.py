@@ -1,8 +1,9 @@
 """An estimate of the requests, tokens and costs of a generation, made before the first request. Pure."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from cdd_agent.model.budget import cost_usd
+from cdd_agent.model.budget import Ceiling, cost_usd
 from cdd_agent.tdd.context import Policy
 from cdd_agent.work.state import Usage
 
@@ -35,22 +36,48 @@ class Estimate:
     """Least, likely and most; None if the price of the model is not known."""
 
 
-def estimate_nodes(count: int, *, model: str, policy: Policy) -> Estimate:
-    """Return the estimate for ``count`` nodes.
+def estimate_nodes(count: int, *, integrations: int = 0, model: str, policy: Policy) -> Estimate:
+    """Return the estimate for ``count`` nodes, and the integration tests of ``integrations`` subgraphs.
 
     Least: each phase takes one request. Likely: each opens at the first try. Most: every attempt of every node is made,
     with all its turns.
     """
+    phases = count * _PHASES + integrations
     requests = Range(
-        least=count * _PHASES,
-        likely=count * _PHASES * _LIKELY_REQUESTS,
-        most=count * _PHASES * policy.max_attempts * policy.budget.max_turns,
+        least=phases, likely=phases * _LIKELY_REQUESTS, most=phases * policy.max_attempts * policy.budget.max_turns
     )
     tokens = Range(**{name: getattr(requests, name) * each for name, each in _TOKENS.items()})
     costs = [_price(model, each) for each in (tokens.least, tokens.likely, tokens.most)]
     known = [cost for cost in costs if cost is not None]
     usd = (known[0], known[1], known[2]) if len(known) == len(costs) else None
     return Estimate(role="generator", model=model, requests=requests, tokens=tokens, usd=usd)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """A limit of the whole run, and what is expected of what it limits."""
+
+    name: str
+    """The setting or option."""
+    amount: float
+    noun: str
+    """What is limited; ``USD`` for dollars."""
+    least: float
+    likely: float
+
+
+def compare_with_limits(estimates: Sequence[Estimate], ceiling: Ceiling) -> Iterator[Limit]:
+    """Yield the limits of a whole run with the sums of the estimates; none for dollars if a price is not known."""
+    tokens, requests = [each.tokens for each in estimates], [each.requests for each in estimates]
+    prices = [each.usd for each in estimates if each.usd is not None]
+    if ceiling.usd and len(prices) == len(estimates):
+        least, likely = (sum(each[at] for each in prices) for at in (0, 1))
+        name = ceiling.usd_option or "max_usd_per_ticket"
+        yield Limit(name=name, amount=ceiling.usd, noun="USD", least=least, likely=likely)
+    for kind, noun, ranges in (("tokens", "tokens", tokens), ("calls", "requests", requests)):
+        if amount := getattr(ceiling, kind):
+            least, likely = sum(each.least for each in ranges), sum(each.likely for each in ranges)
+            yield Limit(name=f"max_{kind}_per_ticket", amount=amount, noun=noun, least=least, likely=likely)
 
 
 def _price(model: str, tokens: int) -> float | None:

@@ -37,7 +37,8 @@ _NAMED = 5
 _QUIET = ("--disable-pip-version-check", "--no-input", "--quiet")
 _IMPORTS = """\
 import importlib, json, sys
-mark, *modules = sys.argv[1:]
+mark, folder, *modules = sys.argv[1:]
+sys.path[:0] = [folder] if folder else []
 for name in modules:
     print("\\n" + mark, json.dumps([name]), flush=True)
     missing = said = ""
@@ -178,30 +179,17 @@ class InstallationTrial:
 
     def _import(self, modules: Sequence[str], *, declined: Sequence[str]) -> InstallationCheck | None:
         """Import each module in the new environment; return what went wrong, if anything did."""
-        mark = secrets.token_hex(8)
-        named = [name for name in modules if not name.endswith("__main__")]  # this one would run a command
-        result = self._run(str(self._new_python), "-I", "-c", _IMPORTS, mark, *named)
-        began, ended = set[str](), dict[str, tuple[str, str]]()
-        for found in _read_answers(result.output, mark):
-            began.add(found[0])
-            if len(found) == 3:
-                ended[found[0]] = (found[1], found[2])
-        first = {name.partition(".")[0] for name in named}
-        missing = sorted({each for each, _ in ended.values() if each and each not in first | sys.stdlib_module_names})
-        failed = {name: said for name, (lacking, said) in ended.items() if said and lacking not in missing}
-        for name in sorted(began - ended.keys()):
-            ending = "took too long" if result.timed_out else f"ended with status {result.exit_status}"
-            failed[name] = f"the process {ending}"
-        if failed:
-            shown = join_first(
-                [f"{name}: {shorten(clean(said), _LONGEST)}" for name, said in failed.items()], most=_NAMED
-            )
+        imported = import_modules(modules, run=lambda *code: self._run(str(self._new_python), *code))
+        if imported.failed:
+            shown = join_first([f"{name}: {said}" for name, said in imported.failed.items()], most=_NAMED)
             return NotInstalled(act="import", reason=shown)
-        if missing:
+        if imported.missing:
             hint = f" Of requirements.txt, these were not installed: {', '.join(declined)}." if declined else ""
-            return NotVerified(reason=f"The code imports packages that are missing: {', '.join(missing)}.{hint}")
-        if len(ended) < len(named):
-            return NotVerified(reason=f"Only {len(ended)} of {format_count(len(named), 'module')} were imported.")
+            missing = ", ".join(imported.missing)
+            return NotVerified(reason=f"The code imports packages that are missing: {missing}.{hint}")
+        if imported.unknown:
+            known = len(modules) - len(imported.unknown)
+            return NotVerified(reason=f"Only {known} of {format_count(len(modules), 'module')} were imported.")
         return None
 
     def _test(self, modules: int) -> InstallationCheck:
@@ -229,6 +217,63 @@ class InstallationTrial:
             variables={"PYTHONDONTWRITEBYTECODE": "1", "PIP_CONFIG_FILE": "/dev/null", "PIP_NO_CACHE_DIR": "1"},
         )
         return self.sandbox.run(command)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """What happened when modules were imported."""
+
+    failed: Mapping[str, str]
+    """Module -> why it cannot be imported."""
+    missing: tuple[str, ...]
+    """Packages that the modules import and that are not installed."""
+    unknown: tuple[str, ...]
+    """Modules that were not tried, because the process had ended."""
+
+
+def import_modules(modules: Sequence[str], *, run: Callable[..., Result], folder: str = "") -> Imported:
+    """Import modules one after the other in a process that ``run`` starts, from ``folder`` if it is given.
+
+    ``run`` gets the arguments of an interpreter.
+    """
+    mark = secrets.token_hex(8)
+    named = [name for name in modules if not name.endswith("__main__")]  # this one would run a command
+    result = run("-I", "-c", _IMPORTS, mark, folder, *named)
+    began, ended = set[str](), dict[str, tuple[str, str]]()
+    for found in _read_answers(result.output, mark):
+        began.add(found[0])
+        if len(found) == 3:
+            ended[found[0]] = (found[1], found[2])
+    first = {name.partition(".")[0] for name in named}
+    missing = sorted({each for each, _ in ended.values() if each and each not in first | sys.stdlib_module_names})
+    failed = {
+        name: shorten(clean(said), _LONGEST)
+        for name, (lacking, said) in ended.items()
+        if said and lacking not in missing
+    }
+    for name in sorted(began - ended.keys()):
+        ending = "took too long" if result.timed_out else f"ended with status {result.exit_status}"
+        failed[name] = f"the process {ending}"
+    return Imported(
+        failed=failed, missing=tuple(missing), unknown=tuple(name for name in named if name not in {*ended, *began})
+    )
+
+
+def import_skeleton(repository: Path, modules: Sequence[str], *, python: Path, sandbox: Sandbox) -> Imported:
+    """Import the modules of a repository that is not installed, in the sandbox, where it is read-only."""
+
+    def run(*arguments: str) -> Result:
+        command = Command(
+            argv=(str(python), *arguments),
+            cwd=repository,
+            access=Access(read_only=(repository, *guess_reads(python))),
+            timeout_s=_STEP_S,
+            variables={"PYTHONDONTWRITEBYTECODE": "1"},
+            output_cap=_OUTPUT_CAP,
+        )
+        return sandbox.run(command)
+
+    return import_modules(modules, run=run, folder=str(repository / SOURCES))
 
 
 class _CoverageSummary(msgspec.Struct):

@@ -357,9 +357,9 @@ class Repository:
         return cls(location.root, location)
 
     @classmethod
-    def create(cls, folder: Path, *, branch: str = "main") -> "Repository":
-        """Create a repository with the user's hooks; raises ``UsageError`` if there is one."""
-        if (folder / ".git").exists():
+    def create(cls, folder: Path, *, branch: str = "main", again: bool = False) -> "Repository":
+        """Create a repository with the user's hooks; raises ``UsageError`` if there is one, unless ``again``."""
+        if (folder / ".git").exists() and not again:
             raise UsageError(f"{folder} is already a git repository.", hint="name a folder without a .git entry")
         run_once(Call(verb="init", arguments=(("--quiet", f"--initial-branch={branch}"),)), folder=folder)
         return cls(folder)

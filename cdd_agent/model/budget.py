@@ -151,6 +151,9 @@ class Budget:
 Scope: TypeAlias = Literal["step", "ticket"]
 """A step of a plan or one conversation; or all work on a ticket."""
 
+KINDS = ("tokens", "usd", "calls", "minutes")
+"""What is limited."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceiling:
@@ -160,6 +163,8 @@ class Ceiling:
     usd: float = 0.0
     calls: int = 0
     minutes: float = 0.0
+    usd_option: str = ""
+    """The option of the command that sets ``usd``; empty if the settings do."""
 
     def require_room(self, used: Usage, *, scope: Scope, name: str, next_tokens: int, go_on: str) -> None:
         """Raise ``BudgetSpent`` if a limit is reached, or if ``next_tokens`` would exceed it.
@@ -174,13 +179,16 @@ class Ceiling:
             ("minutes", self.minutes, used.minutes, f"{used.minutes:,.1f} minutes"),
         ):
             setting, room = f"max_{kind}_per_{scope}", limit - amount
+            where = f"raise {setting} in {CONFIG_FILE}"
+            if kind == "usd" and self.usd_option:
+                setting, where = self.usd_option, f"raise {self.usd_option}"
             happened = f"{name[0].upper()}{name[1:]} has used {text}, and {setting} is {limit:,}."
             if kind == "tokens" and 0 < room < next_tokens:
                 left = f"{room:,} tokens left ({setting} is {limit:,})"
                 happened = f"{name[0].upper()}{name[1:]} has {left}, but the next request needs about {next_tokens:,}."
             elif not limit or room > 0:
                 continue
-            raise BudgetSpent(happened, hint=f"raise {setting} in {CONFIG_FILE}, then continue with: {go_on}")
+            raise BudgetSpent(happened, hint=f"{where}, then continue with: {go_on}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,9 +201,13 @@ class Ceilings:
     @classmethod
     def from_settings(cls, settings: Settings) -> "Ceilings":
         """Return the limits in the settings."""
-        kinds, scopes = Ceiling.__dataclass_fields__, cls.__dataclass_fields__
-        limits = {scope: {kind: getattr(settings, f"max_{kind}_per_{scope}") for kind in kinds} for scope in scopes}
+        scopes = cls.__dataclass_fields__
+        limits = {scope: {kind: getattr(settings, f"max_{kind}_per_{scope}") for kind in KINDS} for scope in scopes}
         return cls(**{scope: Ceiling(**of_scope) for scope, of_scope in limits.items()})
+
+    def limit_run(self, usd: float | None) -> "Ceilings":
+        """Return the limits with that of the option ``--max-usd`` for a whole run, if it was given."""
+        return self if usd is None else replace(self, ticket=replace(self.ticket, usd=usd, usd_option="--max-usd"))
 
 
 def totals_from_answer(event: TurnEnded | AnswerLost) -> Usage:
@@ -388,7 +400,8 @@ def format_unknown_price(model: str, ceilings: Ceilings) -> str | None:
     """Return a warning if dollars are limited but the price of ``model`` is not known."""
     if not (ceilings.step.usd or ceilings.ticket.usd) or find_context_window(model) is not None:
         return None
-    unknown = f"The price of {model} is not known, so max_usd_per_step and max_usd_per_ticket have no effect."
+    names = f"max_usd_per_step and {ceilings.ticket.usd_option or 'max_usd_per_ticket'}"
+    unknown = f"The price of {model} is not known, so {names} have no effect."
     return f"{unknown} The limits on tokens, calls and minutes still apply."
 
 

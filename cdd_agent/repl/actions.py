@@ -55,6 +55,7 @@ MOST_CHARACTERS = 150
 _AFTER_STOP = {
     ("/tdd run ", "/tdd resume "): "finished phases stay committed. Continue with: /tdd resume",
     ("/green ",): "your files are in a consistent state. Run the same command to continue.",
+    ("/generate ",): "nodes that have passed stay. Run the same command to continue.",
     ("/audit ",): "nothing was changed.",
 }
 """How a line starts -> what Ctrl-C leaves behind."""

@@ -38,6 +38,7 @@ COMMANDS = (
         "WORD FILE",
         "check FILE: check a planning graph; show FILE: as a tree, or with --html PAGE as a picture",
     ),
+    SlashCommand("generate", "GRAPH --out DIR", "generate a tested repository from a planning graph, node by node"),
     SlashCommand("audit", "[RANGE]", "check the claims of handoff notes by running the tests again"),
     SlashCommand("tree", "[SLUG]", "show where the run of a ticket works; ! opens a shell there"),
     SlashCommand("diff", "[STEP]", "show what the run has changed and not landed yet, or what a step has changed"),
@@ -74,7 +75,7 @@ def describe_own_commands(own: Mapping[str, "OwnCommand"]) -> tuple[SlashCommand
 
 _SHORT_FORMS = {"set": "config"}
 
-RUN_AS_IN_SHELL = ("fork", "green", "tdd", "graph", "audit", "status", "report", "doctor")
+RUN_AS_IN_SHELL = ("fork", "green", "tdd", "graph", "generate", "audit", "status", "report", "doctor")
 """The commands that are the same as those of the command line, with all options."""
 
 IN_SHELL = frozenset({*RUN_AS_IN_SHELL, "spec", "plan", "exec", "review", "comment", "checkpoint", "new"})

@@ -402,9 +402,13 @@ def show_tickets(tickets: Sequence[Ticket], *, screen: Screen) -> None:
 
 
 def show_other_runs(runs: Iterable[Ticket], *, screen: Screen) -> None:
-    """Show for each run without a ticket the command that continues it."""
+    """Show for each run without a ticket the command that continues it, or that shows a completed one."""
     for run in runs:
-        screen.line(screen.as_typed(f"{run.slug} has no ticket and is not complete: {find_resume(run)}"))
+        listed = summarize_ticket(run)
+        if listed.status == Status.COMPLETED:
+            screen.line(screen.as_typed(f"{run.slug}  {listed.title}: complete. Its parts: cdd status {run.slug}"))
+        else:
+            screen.line(screen.as_typed(f"{run.slug} has no ticket and is not complete: {find_resume(run)}"))
 
 
 def show_ticket(ticket: Ticket, *, screen: Screen, journal: Path) -> None:
@@ -445,7 +449,7 @@ def _show_other_run(run: Ticket, *, screen: Screen) -> None:
     title = state.origin.title if state is not None and state.origin is not None else ""
     screen.line(Text.assemble((run.slug, "bold"), f"  {clean(title)}"))
     if state is None:
-        screen.line("no step has begun", indent=2)
+        screen.line("nothing has begun", indent=2)
         return
     show_steps(state, screen=screen)
     if state.status != Status.COMPLETED:
@@ -461,23 +465,24 @@ def show_steps(state: RunState, *, screen: Screen, used: Usage | None = None, be
     known = {attempt.phase for each in landings for attempt in each.attempts}
     phases = [phase for phase in get_args(Phase) if phase in known]
     width = screen.console.width
-    rows = [[Text(heading, style="dim") for heading in ("step", "title", "status", *phases)]]
+    rows = [[Text(heading, style="dim") for heading in (state.unit, "title", "status", *phases)]]
     for number, step in state.step_executions.items():
         symbol, style = _STATUS_LOOK[step.status]
         status = Text(f"{screen.symbols[symbol]} {step.status.replace('_', ' ')}", style=style)
         gates = (_draw_gate(step, phase, screen=screen, width=width) for phase in phases)
         rows.append([Text(str(number)), Text(clean(step.title)), status, *gates])
     screen.show(Text("\n").join(_align_steps(rows, width=width)), wrap=False)
+    unit = state.unit.capitalize()
     for number, step in state.step_executions.items():
         is_new = before is not None and before.step_executions.get(number) != step
         if step.error and step.status in {Status.FAILED, Status.SKIPPED} and not is_new:
-            screen.line(f"Step {number} {step.status}: {step.error}", style=_STATUS_LOOK[step.status][1])
+            screen.line(f"{unit} {number} {step.status}: {step.error}", style=_STATUS_LOOK[step.status][1])
         if step.status == Status.IN_PROGRESS and step.files:
             more = len(step.files) - _MOST_FILES
             shown = ", ".join(step.files[:_MOST_FILES]) + (f" and {more} more" if more > 0 else "")
-            screen.line(f"Step {number} has written so far: {shown}", style="dim")
+            screen.line(f"{unit} {number} has written so far: {shown}", style="dim")
         for finding in _list_unverified(step):
-            screen.line(f"Step {number}: {explain(finding)}", style="yellow")
+            screen.line(f"{unit} {number}: {explain(finding)}", style="yellow")
     done, total = len(state.numbers(Status.COMPLETED)), len(state.step_executions)
     if (total or state.beyond) and (state.model is not None or done):
         used = used or state.usage
@@ -494,14 +499,15 @@ def show_steps(state: RunState, *, screen: Screen, used: Usage | None = None, be
 def _describe_progress(state: RunState) -> str:
     done, total = len(state.numbers(Status.COMPLETED)), len(state.step_executions)
     gone = {step.step_number for each in state.beyond for step in each.steps} - state.step_executions.keys()
-    noun = "step" if len(gone) == 1 else "steps"
+    unit = state.unit
+    noun = unit if len(gone) == 1 else f"{unit}s"
     undone = f"; undone: {noun} {', '.join(map(str, sorted(gone)))}" if gone else ""
     if not total:
-        return f"no step has begun{undone}"
+        return f"no {unit} has begun{undone}"
     # A run of listed tests has a step for each test that it has chosen, so all can be done before its end.
     if done == total and state.status != Status.COMPLETED:
-        return f"{format_count(done, 'step')} done, the next is open{undone}"
-    return f"{done} of {format_count(total, 'step')}, {done * 100 // total} %{undone}"
+        return f"{format_count(done, unit)} done, the next is open{undone}"
+    return f"{done} of {format_count(total, unit)}, {done * 100 // total} %{undone}"
 
 
 def _align_steps(rows: Sequence[Sequence[Text]], *, width: int) -> Iterator[Text]:

@@ -99,7 +99,8 @@ def approve(review: Review, *, screen: Screen, asks: bool = False) -> bool:
     number = review.step.number
     _require_unchanged(review)
     review.approve()
-    screen.line(f"{screen.symbols['open']} Step {number} approved.", style="bold green")
+    unit = review.step.unit.capitalize()
+    screen.line(f"{screen.symbols['open']} {unit} {number} approved.", style="bold green")
     if not review.remaining:
         show_overview(review.steps, screen=screen)
         screen.line("Every completed step is approved.", style="bold")
@@ -233,7 +234,7 @@ def show_overview(steps: tuple[StepToReview, ...], *, screen: Screen) -> None:
     for step in steps:
         symbol = screen.symbols["open" if step.decision else "todo"]
         size, decision = describe_size(step.files), step.decision or "not reviewed"
-        text = f"{symbol} Step {step.number}  {step.title}  ({size})  {decision}"
+        text = f"{symbol} {step.unit.capitalize()} {step.number}  {step.title}  ({size})  {decision}"
         screen.line(text, style="green" if step.decision else "")
 
 

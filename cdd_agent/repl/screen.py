@@ -52,6 +52,8 @@ class LiveLine:
         self._lock = threading.RLock()
         self._label = ""
         self._tail = ""
+        self.status = ""
+        """A row above the activity that stays until another one is set."""
         self._since_s = 0.0
         self._drawn_s = 0.0
         self._for_s: float | None = None
@@ -78,7 +80,7 @@ class LiveLine:
             self._keyboard.has_changed.set()  # so that the ticker need not wait
             ticker.join()
             with self.hide():
-                self._tail = ""
+                self._tail = self.status = ""
 
     def say(self, label: str, *, for_s: float | None = None) -> None:
         """Set the activity and restart its clock; with ``for_s`` the clock counts down from there."""
@@ -142,7 +144,14 @@ class LiveLine:
     def _width(self) -> int:
         return max(1, self._console.width - 3)  # room for the ^C that a terminal echoes
 
+    @property
+    def is_enabled(self) -> bool:
+        """Whether it is ever drawn."""
+        return self._enabled
+
     def _list_rows(self) -> Iterator[tuple[str, str]]:
+        if self.status:
+            yield self.status, "cyan"
         passed_s = time.monotonic() - self._since_s
         frame = self._frames[int(time.monotonic() / TICK_S) % len(self._frames)]
         if self._tail:
@@ -250,6 +259,15 @@ class Screen:
         """Show an activity while the block runs: ``label``, then the last one passed to ``say``. Hide typed keys."""
         with KEYBOARD.hide_keys() if self._is_terminal else nullcontext(), self._live.working(clean(label)):
             yield
+
+    @property
+    def has_status(self) -> bool:
+        """Whether a status is shown."""
+        return self._live.is_enabled
+
+    def set_status(self, text: str) -> None:
+        """Show ``text`` above the activity until the work ends."""
+        self._live.status = clean(text.replace("\n", " "))
 
     def say(self, label: str, *, for_s: float | None = None) -> None:
         """Set the activity in the live line; with ``for_s`` its clock counts down from there."""

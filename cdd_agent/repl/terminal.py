@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 if TYPE_CHECKING:
     import subprocess
 
-_SYMBOL_NAMES = ("open", "closed", "tool", "commit", "back", "note", "todo", "cut", "bar")
-SYMBOLS: Mapping[str, str] = dict(zip(_SYMBOL_NAMES, "✔✘→●↶•○…│", strict=True))
-ASCII_SYMBOLS: Mapping[str, str] = dict(zip(_SYMBOL_NAMES, "+x>*<-o~|", strict=True))
+_SYMBOL_NAMES = ("open", "closed", "tool", "commit", "back", "note", "todo", "cut", "bar", "full", "empty")
+SYMBOLS: Mapping[str, str] = dict(zip(_SYMBOL_NAMES, "✔✘→●↶•○…│█░", strict=True))
+ASCII_SYMBOLS: Mapping[str, str] = dict(zip(_SYMBOL_NAMES, "+x>*<-o~|#.", strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

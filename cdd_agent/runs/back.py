@@ -158,6 +158,31 @@ class Back:
         move = Move(kind="step", what=what, before="", branch=branch, source=head, target=base)
         return MovePlan(move=move, effects=self._plan_branch(move))
 
+    def plan_landing(self, slug: str, name: str) -> MovePlan:
+        """Plan to take back everything that the run ``slug`` has landed since before ``name`` landed first.
+
+        Raises ``UsageError`` if that has not landed, or if there are other commits since.
+        """
+        branch, head = self._find_start()
+        commits = self._read_commits("HEAD")
+        own = [at for at, each in enumerate(commits) if (each.ticket, each.landing) == (slug, name)]
+        if not own:
+            landed = dict.fromkeys(each.landing for each in reversed(commits) if each.ticket == slug and each.landing)
+            known = ", ".join(landed) or "nothing"
+            raise UsageError(f"{name} of {slug} has not landed; landed: {known}.", hint=f"cdd status {slug}")
+        *later, first = commits[: own[-1] + 1]
+        foreign = next((each for each in later if each.ticket != slug or not self._is_of_run(each)), None)
+        if foreign is not None:
+            raise UsageError(
+                f"The commit {foreign.commit[:10]} {foreign.subject!r} came after {name}, and is not of {slug}, so "
+                "cdd takes nothing back.",
+                hint=f"move it to a branch of its own: git branch mine; git reset --keep {foreign.commit[:10]}^",
+            )
+        what = f"{first.name} and what landed after it" if later else first.name
+        base = self._find_parent(first)
+        move = Move(kind="step", what=what, before="", branch=branch, source=head, target=base)
+        return MovePlan(move=move, effects=self._plan_branch(move))
+
     def plan_commit(self, name: str) -> MovePlan:
         """Plan to return to the commit ``name``: an id, a branch, a tag, or ``HEAD~2``.
 

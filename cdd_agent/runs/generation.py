@@ -1,11 +1,12 @@
 """The generation of a repository: the skeleton, the nodes of each subgraph, and the landing of each subgraph."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from cdd_agent.errors import GateClosed, UsageError, format_count
+from cdd_agent.errors import CddError, GateClosed, UsageError, format_count
 from cdd_agent.events import Emit, Notice
 from cdd_agent.generation.evidence import JudgedNode, SubgraphCheck, SubgraphEvidence
 from cdd_agent.generation.late_code import write_late_code
@@ -22,12 +23,14 @@ from cdd_agent.tdd.context import SuiteTask
 from cdd_agent.tdd.instructions import format_failures
 from cdd_agent.tdd.step import load_report
 from cdd_agent.tdd.workplace import Workplace
-from cdd_agent.tickets.graph import Group
+from cdd_agent.tickets.graph import Group, Node
 from cdd_agent.tickets.plan import find_dependents
 from cdd_agent.work.state import RunState, Status, StepExecution
 from cdd_agent.work.wording import explain, format_reason
 from cdd_agent.workspace.files import ConfinedFolder
 
+_BEGUN = ".cdd-begun"
+"""The file that an output folder has until its first commit is made."""
 _REFUSED = """\
 The tests of this part pass, but the checks of its subgraph refuse it:
 {reasons}
@@ -40,23 +43,51 @@ If the fault is in this part, add a test that shows it, and correct the code."""
 
 def is_output(folder: Path, plan: GenerationPlan) -> bool:
     """Return whether ``folder`` holds a generation of this graph's package."""
-    if not (folder / ".git").exists():
-        return False
-    repository = Repository.find(folder)
-    log = repository.git("log", ("--format=%(trailers:key=Ticket,valueonly,separator=%x20)", "--max-parents=0"), "HEAD")
-    return plan.slug in log.split()
+    return plan.slug in _list_generated(folder)
+
+
+def _list_generated(folder: Path) -> tuple[str, ...]:
+    """Return the names of the generations that began the repository in ``folder``, if there is one."""
+    head = _read_head(folder)
+    if head is None:
+        return ()
+    form = ("--format=%(trailers:key=Ticket,valueonly,separator=%x20)", "--max-parents=0")
+    return tuple(Repository.find(folder).git("log", form, head).split())
+
+
+def is_begun(folder: Path) -> bool:
+    """Return whether the creation of an output folder was interrupted."""
+    return (folder / _BEGUN).is_file() and not folder.is_symlink() and _read_head(folder) is None
+
+
+def _read_head(folder: Path) -> CommitId | None:
+    """Return the commit of the repository whose top ``folder`` is; None if there is none."""
+    if (folder / ".git").exists():
+        with suppress(CddError):
+            repository = Repository.find(folder)
+            if repository.root.resolve() == folder.resolve():  # git takes one around it if .git is incomplete
+                return repository.read_head()
+    return None
 
 
 def prepare_output(folder: Path, plan: GenerationPlan) -> None:
-    """Create the repository of a new generation."""
-    create_repository(folder, make_skeleton(plan.graph, plan.layout), plan=plan)
+    """Create the repository of a new generation, or finish that if it was interrupted; else change nothing."""
+    if not is_output(folder, plan):
+        create_repository(folder, make_skeleton(plan.graph, plan.layout), plan=plan)
+    (folder / _BEGUN).unlink(missing_ok=True)
 
 
 def create_repository(folder: Path, files: Mapping[str, str], *, plan: GenerationPlan) -> Repository:
     """Create a repository with the scaffold and the skeleton, committed; raises ``UsageError`` if that cannot be."""
-    require_free(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    repository = Repository.create(folder)
+    if not is_begun(folder):
+        require_free(folder)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_atomic(folder / _BEGUN, b"")
+        except OSError as error:
+            happened = f"{folder} cannot be written: {error.strerror or error}."
+            raise UsageError(happened, hint="name another folder: --out DIR") from error
+    repository = Repository.create(folder, again=True)
     require_identity(repository)
     inside = ConfinedFolder(folder)
     for path, text in files.items():
@@ -67,13 +98,20 @@ def create_repository(folder: Path, files: Mapping[str, str], *, plan: Generatio
     return repository
 
 
+def require_no_link(folder: Path) -> None:
+    """Raise ``UsageError`` if ``folder`` is a link, which can lead elsewhere the next time."""
+    if folder.is_symlink():
+        raise UsageError(f"{folder} is a link.", hint=f"name the folder that it leads to: --out {folder.resolve()}")
+
+
 def require_free(folder: Path) -> None:
     """Raise ``UsageError`` unless a repository can be created in ``folder``, which need not exist."""
     another = "name another folder: --out DIR"
-    if folder.is_symlink():
-        raise UsageError(f"{folder} is a link.", hint="name the folder that it leads to")
+    require_no_link(folder)
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is not a folder.", hint=another)
+    if names := _list_generated(folder):
+        raise UsageError(f"{folder} holds the generation of another graph: {names[0]}.", hint=another)
     if folder.exists() and any(folder.iterdir()):
         raise UsageError(f"{folder} is not empty, and cdd has not generated what is in it.", hint=another)
     around = next((path for path in folder.resolve().parents if (path / ".git").exists()), None)
@@ -99,28 +137,51 @@ class Generation:
         self._home = home
         self.installer = installer
         """Tries the installation of the result."""
+        self.continues: Callable[[Group, CommitId], bool] = lambda _group, _commit: True
+        """Returns, after a subgraph has landed with a commit, whether the run continues."""
+        self._left: frozenset[int] = frozenset()
+        """Nodes that stay as they are."""
         self._emit = emit
 
-    def carry_out(self, *, keeps_failed: bool = False) -> RunState:
+    def carry_out(self, *, keeps_failed: bool = False, start: Node | None = None) -> RunState:
         """Generate the nodes that have not passed, and land each subgraph; return the state at the end.
 
-        Nodes that failed, and those that were skipped because of them, are tried again unless ``keeps_failed``.
+        Nodes that failed, and those that were skipped because of them, are tried again unless ``keeps_failed``. Nodes
+        before ``start`` stay as they are.
         """
         run = self.run
         with run.running():
+            self._left = frozenset() if start is None else self._list_before(start)
             for number in run.state.numbers(Status.FAILED) if not keeps_failed else ():
-                run.retry(number)
+                if number not in self._left:
+                    run.retry(number)
             for group in self.plan.groups:
                 self._generate(group)
                 is_integrated = self._integrate(group)
                 is_proved = self._prove(group) and is_integrated
-                self._land(group, is_proved=is_proved)
+                commit = self._land(group, is_proved=is_proved)
+                if commit is not None and not self.continues(group, commit):
+                    return run.state
             self._assemble()
         return run.state
 
+    def _list_before(self, start: Node) -> frozenset[int]:
+        """Return the nodes before ``start`` in order; raise ``UsageError`` if it needs one that has not passed."""
+        numbers = {step.title: number for number, step in self.run.state.step_executions.items()}
+        titles = [self.plan.layout.title_of(node) for node in self.plan.nodes]
+        title = self.plan.layout.title_of(start)
+        blocking = [self.run.state.execution(n) for n in self.run.list_blocking_steps(numbers[title])]
+        if blocking:
+            listed = "".join(f"\n  {step.title} ({step.status})" for step in blocking)
+            raise UsageError(
+                f"{title} needs nodes that have not passed:{listed}",
+                hint=f"start from one of them: --start-from-node {shlex.quote(blocking[0].title)}",
+            )
+        return frozenset(numbers[each] for each in titles[: titles.index(title)])
+
     def _generate(self, group: Group) -> None:
         run, source = self.run, self.run.source
-        source.scope = frozenset(self._list_numbers(group))
+        source.scope = frozenset(self._list_numbers(group)) - self._left
         self._skip_dependents()
         while (item := run.find_next_step()) is not None:
             if run.run_step(item):
@@ -148,7 +209,7 @@ class Generation:
         run = self.run
         ended = run.state.numbers(Status.FAILED, Status.SKIPPED)
         for number in find_dependents(run.source.depends, ended):
-            if run.state.execution(number).status == Status.PENDING:
+            if run.state.execution(number).status == Status.PENDING and number not in self._left:
                 run.skip(number, reason=DEPENDENCY_SKIPPED)
 
     def _list_numbers(self, group: Group) -> Iterator[int]:
@@ -278,15 +339,16 @@ class Generation:
 
     # Landing
 
-    def _land(self, group: Group, *, is_proved: bool) -> None:
-        """Land what the private branch has of a subgraph, if the user's branch lacks any of it."""
+    def _land(self, group: Group, *, is_proved: bool) -> CommitId | None:
+        """Land what the private branch has of a subgraph, and return the commit; None if nothing was left to land."""
         if not self._list_waiting(group):
-            return
+            return None
         message = self._describe(group)
         commit = self._bring(message, name=group.name)
         if is_proved and self._is_whole(group):
             self._tag(group, commit)
         self._emit(Notice(text=f"Landed: {message.partition(chr(10))[0]}"))
+        return commit
 
     def _bring(self, message: str, *, name: str) -> CommitId:
         """Merge the private branch into the user's branch and files, and return the commit."""
@@ -315,7 +377,8 @@ class Generation:
             state=run.state,
             home=self._branch.home,
             records=run.context.records.folder,
-            resume=run.source.commands.resume,
+            # The report is committed: the folders of this machine do not belong there.
+            resume=shlex.join(("cdd", "generate", self.plan.source.name, "--out", self._branch.home.root.name)),
         )
 
     def _assemble(self) -> None:
@@ -358,5 +421,6 @@ class Generation:
         repository = self._branch.home
         for name in group.ids:
             ref = f"refs/tags/{TAG}{name}"
-            if not has_ref(repository.location, ref):
+            # A landing that was undone leaves its tag behind; the user may want it to stay until there is another one.
+            if not has_ref(repository.location, ref) or not repository.is_ancestor(ref, of=commit):
                 repository.git("update-ref", ref, commit)

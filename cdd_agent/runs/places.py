@@ -41,17 +41,30 @@ def list_runs(project: Path) -> tuple[Ticket, ...]:
     return (*tickets.list_tickets(project), *list_other_runs(project))
 
 
-def list_unfinished(project: Path) -> tuple[Ticket, ...]:
-    """Return the runs without a ticket that have begun and are not completed, or whose state cannot be read."""
-    return tuple(run for run in list_other_runs(project) if _is_unfinished(run))
+def list_present(project: Path) -> tuple[Ticket, ...]:
+    """Return the runs without a ticket that have begun and are not completed, or whose state cannot be read.
+
+    A generation belongs to them when it is completed too: the whole project is its result.
+    """
+    return tuple(run for run in list_other_runs(project) if _is_present(run))
 
 
-def _is_unfinished(run: Ticket) -> bool:
+def _is_present(run: Ticket) -> bool:
     try:
         state = load_state(run.state_path)
     except UsageError:
         return True
-    return (run.folder / REQUEST).is_file() if state is None else state.status != Status.COMPLETED
+    if state is None:
+        return (run.folder / REQUEST).is_file()
+    return state.status != Status.COMPLETED or state.is_generation
+
+
+def is_generation(run: Ticket) -> bool:
+    """Return whether a run generates the project."""
+    with suppress(UsageError):
+        state = load_state(run.state_path)
+        return state is not None and state.is_generation
+    return False
 
 
 def find_resume(run: Ticket) -> str:

@@ -115,11 +115,13 @@ class StepToReview:
     """The commit before the step; empty if it is not known."""
     total: int = 0
     """The number of steps of its plan."""
+    unit: str = "step"
+    """The word for a part of the run."""
 
     @property
     def heading(self) -> str:
         """Number and title of a step, or the subject of another commit."""
-        return f"Step {self.number}/{self.total}  {self.title}" if self.number else self.title
+        return f"{self.unit.capitalize()} {self.number}/{self.total}  {self.title}" if self.number else self.title
 
     def as_event(self, ticket: str) -> StepReviewed:
         """Return the step as plain values."""
@@ -143,10 +145,11 @@ def load_completed_steps(ticket: Ticket, repository: Repository, *, project: Pat
     """
     state = load_state(ticket.state_path)
     if state is None or not (done := [state.execution(number) for number in state.numbers(Status.COMPLETED)]):
-        raise UsageError(f"{ticket.slug} has no completed step to review.", hint=f"cdd exec {ticket.slug}")
+        unit, resume = ("step", f"cdd exec {ticket.slug}") if state is None else (state.unit, state.resume)
+        raise UsageError(f"{ticket.slug} has no completed {unit} to review.", hint=resume)
     reports = hash_reports(find_records(project).folder / "reports")  # also those of a fork that was merged
     total = len(state.step_executions)
-    return tuple(replace(_load_step(step, repository, reports=reports), total=total) for step in done)
+    return tuple(replace(_load_step(step, repository, reports=reports), total=total, unit=state.unit) for step in done)
 
 
 def load_earlier_landing(

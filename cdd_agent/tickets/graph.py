@@ -358,6 +358,14 @@ class ImportCycle:
     """The node in the first module that it needs."""
 
 
+def format_import_cycle(graph: Graph, cycle: ImportCycle) -> str:
+    """Return a circular import as a clause: its modules, and the edge that closes it."""
+    source, target = graph.by_id[cycle.source], graph.by_id[cycle.target]
+    path = " -> ".join((*cycle.modules, cycle.modules[0]))
+    closed = f"{source.name} ({source.id}) needs {target.name} ({target.id})"
+    return f"modules import each other in a circle, {path}, closed because {closed}"
+
+
 def find_import_cycles(graph: Graph, module_of: Callable[[str], str]) -> tuple[ImportCycle, ...]:
     """Return the circular imports that the dependencies between definitions cause. ``module_of``: file path -> module.
 

@@ -286,6 +286,16 @@ class RunState:
         return self.origin.workflow if self.origin is not None else ""
 
     @property
+    def is_generation(self) -> bool:
+        """Whether the run generates the repository around it."""
+        return self.source == "generate"
+
+    @property
+    def unit(self) -> str:
+        """The word for a part of the run."""
+        return "node" if self.is_generation else "step"
+
+    @property
     def resume(self) -> str:
         """The command that continues the run."""
         return self.origin.resume if self.origin is not None else f"cdd exec {self.ticket_slug}"

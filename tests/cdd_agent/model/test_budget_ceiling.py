@@ -77,6 +77,16 @@ def test_the_limits_are_those_of_the_settings() -> None:
     )
 
 
+def test_an_option_replaces_the_dollars_of_a_whole_run() -> None:
+    limited = Ceilings.from_settings(Settings()).limit_run(1.5)
+    with pytest.raises(BudgetSpent, match="and --max-usd is 1") as error:
+        limited.ticket.require_room(
+            Usage(known_usd=2.0), scope="ticket", name="the ticket sale", next_tokens=0, go_on="cdd generate"
+        )
+    assert error.value.hint == "raise --max-usd, then continue with: cdd generate"
+    assert limited.step == Ceilings.from_settings(Settings()).limit_run(None).step
+
+
 def test_dollars_are_limited_if_either_scope_says_so() -> None:
     assert format_unknown_price("home-grown", Ceilings(step=Ceiling(usd=1))) is not None
     assert format_unknown_price("home-grown", Ceilings(ticket=Ceiling(usd=1))) is not None

@@ -16,14 +16,18 @@ from cdd_agent.config.options import Options
 from cdd_agent.errors import GateClosed, UsageError
 from cdd_agent.events import AttemptStarted, Emit, Event, Notice, StepFinished
 from cdd_agent.generation.plan import GenerationPlan, load_plan
+from cdd_agent.git.repository import CommitId
+from cdd_agent.repl.generation_actions import Boundary
+from cdd_agent.repl.render import show_other_runs, show_ticket
+from cdd_agent.repl.review_actions import show_overview
 from cdd_agent.runs.back import Back
 from cdd_agent.runs.generation import is_output, prepare_output
-from cdd_agent.runs.places import find_run
+from cdd_agent.runs.places import find_run, list_present
 from cdd_agent.work.outcome import Covered
 from cdd_agent.work.state import RunState, Status
 from cdd_agent.work.state_file import load_state
 from tests.fakes.approval import approves
-from tests.fakes.demo import in_process
+from tests.fakes.demo import captured, in_process
 from tests.fakes.program import EXAMPLES
 
 Recorded: TypeAlias = dict[str, Any]
@@ -172,6 +176,87 @@ def test_undo_takes_a_subgraph_back_and_redo_brings_it_again(output: Output) -> 
     assert output.state == state
 
 
+def test_a_rollback_of_a_subgraph_takes_back_what_landed_after_it_and_can_be_undone(output: Output) -> None:
+    before, landed, state = output.git("rev-parse", "HEAD"), output.landed, output.state
+    back = Back.of_project(output.folder, emit=output.seen.append)
+    back.go(back.plan_landing("wordkit", "text"))
+    assert output.landed == landed[-1:]
+    assert set(output.statuses) == {"pending"}
+    back.go(back.plan_return())
+    assert (output.git("rev-parse", "HEAD"), output.state) == (before, state)
+
+
+def test_a_rollback_never_takes_back_a_commit_of_the_user(output: Output) -> None:
+    commit_as_user(output, "NOTES.md")
+    head, back = output.git("rev-parse", "HEAD"), Back.of_project(output.folder, emit=output.seen.append)
+    with pytest.raises(UsageError, match="'mine' came after text, and is not of wordkit"):
+        back.plan_landing("wordkit", "text")
+    with pytest.raises(UsageError, match="charts of wordkit has not landed; landed: text, stats"):
+        back.plan_landing("wordkit", "charts")
+    assert output.git("rev-parse", "HEAD") == head
+
+
+def commit_as_user(output: Output, name: str) -> None:
+    (output.folder / name).write_text("# mine\n")
+    output.git("add", name)
+    output.git("-c", "user.name=U", "-c", "user.email=u@example.org", "commit", "-qm", "mine")
+
+
+def test_a_start_node_must_not_need_a_node_that_has_not_passed(output: Output) -> None:
+    undo_subgraph(output)
+    start = output.plan.by_title["stats.report.summarize"]
+    with pytest.raises(UsageError, match="needs nodes that have not passed") as refused:
+        output.compose().generation(output.plan, resume="").carry_out(start=start)
+    assert refused.value.hint.startswith("start from one of them: --start-from-node stats.describe.m")
+
+
+def test_nodes_before_the_start_stay_and_the_user_can_stop_after_a_subgraph(output: Output) -> None:
+    back = Back.of_project(output.folder, emit=output.seen.append)
+    back.go(back.plan_landing("wordkit", "text"))
+    asked = list[str]()
+
+    def answer(question: str, choices: tuple[str, ...]) -> int:
+        asked.append(question)
+        wanted = ("changes", "stop")[len(asked) - 1]
+        return next(at for at, choice in enumerate(choices) if choice.startswith(wanted))
+
+    made = output.compose()
+    made.options = replace(made.options, choose=answer)
+    generation = made.generation(output.plan, resume="")
+    with captured() as (screen, printed):
+        generation.continues = Boundary(generation, project=made, screen=screen).decide
+        generation.carry_out(start=output.plan.by_title["stats.describe.mean"])
+    assert asked == ["stats has landed. What now?"] * 2
+    assert "M src/wordkit/stats/describe.py" in printed.getvalue()
+    assert output.statuses[:6] == ["pending"] * 3 + ["completed"] * 2 + ["pending"]
+    assert output.landed[0] == "feat: complete part of stats (2 of 3 nodes)"  # no assembly
+
+
+def test_without_reviews_the_nodes_of_a_subgraph_count_as_approved(output: Output) -> None:
+    made = output.compose()
+    made.options = replace(made.options, no_review=True)
+    generation = made.generation(output.plan, resume="")
+    generation.run.read()
+    with captured() as (screen, _):
+        boundary = Boundary(generation, project=made, screen=screen)
+        assert boundary.decide(output.plan.groups[0], CommitId(output.git("rev-parse", "HEAD")))
+    assert [step.review for step in output.state.step_executions.values()][:6] == ["approved"] * 3 + [None] * 3
+
+
+def test_status_review_and_report_speak_of_nodes_and_a_fork_is_refused(output: Output) -> None:
+    made, run = output.compose(), find_run(output.folder, "wordkit")
+    with captured() as (screen, printed):
+        show_other_runs(list_present(output.folder), screen=screen)
+        show_ticket(run, screen=screen, journal=output.folder / "none")
+        show_overview(made.review(run).steps, screen=screen)
+    shown = printed.getvalue()
+    assert "Generate wordkit from graph.json: complete. Its parts: cdd status wordkit" in " ".join(shown.split())
+    assert "Node 6  stats.report.summarize" in shown
+    assert "step" not in shown.lower()
+    with pytest.raises(UsageError, match="its nodes cannot be tried in a fork"):
+        made.ticket_forks().start(run, "in another way")
+
+
 def test_a_subgraph_that_was_undone_is_generated_again(output: Output) -> None:
     tree = output.git("rev-parse", "HEAD~1^{tree}")
     undo_subgraph(output)
@@ -182,9 +267,7 @@ def test_a_subgraph_that_was_undone_is_generated_again(output: Output) -> None:
 
 def test_commits_of_the_user_are_merged_when_a_subgraph_lands(output: Output) -> None:
     undo_subgraph(output)
-    (output.folder / "NOTES.md").write_text("# mine\n")
-    output.git("add", "NOTES.md")
-    output.git("-c", "user.name=U", "-c", "user.email=u@example.org", "commit", "-qm", "mine")
+    commit_as_user(output, "NOTES.md")
     output.run()
     assert output.landed[1:3] == ["feat: complete stats (nodes 4-6)", "mine"]
     assert (output.folder / "NOTES.md").read_text() == "# mine\n"
