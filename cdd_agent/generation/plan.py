@@ -123,9 +123,7 @@ class GenerationPlan:
         numbers = {step.title: number for number, step in known.step_executions.items()} if known else {}
         following = max(numbers.values(), default=0)
         digests = {self.layout.title_of(node): self.digest(node) for node in self.nodes}
-        for title, group in self.integrations.items():
-            paths = [[node.id for node in path] for path in self.list_paths(group)]
-            digests[title] = hashlib.sha256(json.dumps(paths).encode()).hexdigest()
+        digests |= {title: self.digest_paths(group) for title, group in self.integrations.items()}
         keys = []
         for title, digest in digests.items():
             if title not in numbers:
@@ -133,6 +131,11 @@ class GenerationPlan:
                 numbers[title] = following
             keys.append(StepKey(number=numbers[title], title=title, text_sha256=digest))
         return tuple(sorted(keys, key=lambda key: key.number))
+
+    def digest_paths(self, group: Group) -> str:
+        """Return the digest of the paths of a subgraph."""
+        paths = [[node.id for node in path] for path in self.list_paths(group)]
+        return hashlib.sha256(json.dumps(paths).encode()).hexdigest()
 
     def digest(self, node: Node) -> str:
         """Return the digest of what a node is, and of what it sees of the nodes that it needs."""

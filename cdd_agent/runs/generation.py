@@ -14,8 +14,8 @@ from cdd_agent.generation.plan import GenerationPlan
 from cdd_agent.generation.skeleton import make_skeleton
 from cdd_agent.git.commits import commit_paths, list_sign_options, require_identity
 from cdd_agent.git.repository import CommitId, Repository, has_ref
-from cdd_agent.runs.generation_results import TAG, GenerationResults, Installer, RepositoryFiles
-from cdd_agent.runs.graph_nodes import INTEGRATION_ATTEMPTS, GraphNodes, list_passing_paths
+from cdd_agent.runs.generation_results import GenerationResults, Installer, RepositoryFiles, make_tag
+from cdd_agent.runs.graph_nodes import INTEGRATION_ATTEMPTS, MIN_TESTS, GraphNodes, list_passing_paths
 from cdd_agent.runs.private_branch import PrivateBranch
 from cdd_agent.runs.run import DEPENDENCY_SKIPPED, Run
 from cdd_agent.storage import write_atomic
@@ -35,6 +35,9 @@ _REFUSED = """\
 The tests of this part pass, but the checks of its subgraph refuse it:
 {reasons}
 Add tests that show the difference, and correct the code."""
+_CHANGED = """\
+The graph has changed this part since it was written. Adapt its docstring, tests and code to this:
+{text}"""
 _FAILING_PATHS = """\
 The tests of this part pass, but integration tests in which it takes part fail:
 {failures}
@@ -188,6 +191,16 @@ class Generation:
                 self._write_late_code()
             else:
                 self._skip_dependents()
+        for number in run.list_stale_steps():
+            if number in source.scope:
+                self._adapt(number)
+
+    def _adapt(self, number: int) -> None:
+        """Let a node that has passed be adapted to the graph, which has changed since."""
+        step = self.run.state.execution(number)
+        self._emit(Notice(text=f"The graph has changed {step.title}, so it is written again."))
+        words = _CHANGED.format(text=self.plan.describe(self.plan.by_title[step.title]))
+        self._write_again(number, words, max_attempts=self.run.source.max_attempts)
 
     def _write_late_code(self) -> None:
         """Write the code that waited for nodes which have passed, since it calls them when its module is imported."""
@@ -330,12 +343,18 @@ class Generation:
 
     def _try_again(self, number: int, words: str) -> bool:
         """Let a refused node be written again, with the attempts that are left to it; return False if none are."""
-        run, left = self.run, self._count_remaining_rounds(number)
-        if left <= 0:
-            return False
-        with self._change_policy(max_attempts=left):
-            run.retry(number, guidance=words)
-            return run.run_step(run.step(number))
+        left = self._count_remaining_rounds(number)
+        return left > 0 and self._write_again(number, words, max_attempts=left)
+
+    def _write_again(self, number: int, words: str, *, max_attempts: int) -> bool:
+        run = self.run
+        run.source.least_tests = 1
+        try:
+            with self._change_policy(max_attempts=max_attempts):
+                run.retry(number, guidance=words)
+                return run.run_step(run.step(number))
+        finally:
+            run.source.least_tests = MIN_TESTS
 
     # Landing
 
@@ -420,7 +439,7 @@ class Generation:
     def _tag(self, group: Group, commit: CommitId) -> None:
         repository = self._branch.home
         for name in group.ids:
-            ref = f"refs/tags/{TAG}{name}"
+            ref = f"refs/tags/{make_tag(name)}"
             # A landing that was undone leaves its tag behind; the user may want it to stay until there is another one.
             if not has_ref(repository.location, ref) or not repository.is_ancestor(ref, of=commit):
                 repository.git("update-ref", ref, commit)

@@ -1,5 +1,7 @@
 """The results of a generation: what became of its nodes, and the files that say so and make the code a package."""
 
+import hashlib
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -43,6 +45,17 @@ _STATUSES: Mapping[Status, NodeStatus] = {
     Status.FAILED: "failed",
     Status.SKIPPED: "skipped",
 }
+
+
+def make_tag(subgraph: str) -> str:
+    """Return the tag of a subgraph, whose id can have characters that git refuses in names.
+
+    >>> make_tag("data_loading"), make_tag("Daten laden")
+    ('phase4-subgraph-data_loading', 'phase4-subgraph-Daten-laden-1647')
+    """
+    words = re.sub(r"[^A-Za-z0-9_-]+", "-", subgraph).strip("-")
+    digest = hashlib.sha256(subgraph.encode("utf-8", "surrogateescape")).hexdigest()[:4]
+    return f"{TAG}{subgraph}" if words == subgraph else f"{TAG}{words}-{digest}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +103,7 @@ class GenerationResults:
     def _describe_group(self, group: Group, coverage: Coverage) -> SubgraphOutcome:
         by_title = {step.title: step for step in self.state.step_executions.values()}
         titles = [self.plan.layout.title_of(self.plan.graph.by_id[name]) for name in group.nodes]
-        tags = [f"{TAG}{name}" for name in group.ids if has_ref(self.home.location, f"refs/tags/{TAG}{name}")]
+        tags = [tag for tag in map(make_tag, group.ids) if has_ref(self.home.location, f"refs/tags/{tag}")]
         return SubgraphOutcome(
             id=group.name,
             name=group.name,

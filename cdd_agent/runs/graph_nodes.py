@@ -71,6 +71,8 @@ class GraphNodes:
         self.remarks: tuple[str, ...] = ()
         self.scope: frozenset[int] | None = None
         """The steps that may run now; None: all."""
+        self.least_tests = MIN_TESTS
+        """The fewest tests that RED may add; a node that is written again has some."""
         self._branch = branch
         self._order: tuple[int, ...] = ()
 
@@ -160,6 +162,7 @@ class GraphNodes:
             sources=tuple(dict.fromkeys(files)),
             named=(tests,),
             extra_files=(tests,),
+            text_sha256=self.plan.digest_paths(group),
             total=len(self._order),
         )
 
@@ -181,7 +184,7 @@ class GraphNodes:
 
         def check(report: SuiteReport, baseline: SuiteReport) -> tuple[Reason, ...]:
             if phase == "red":
-                return _find_too_few(report, baseline)
+                return _find_too_few(report, baseline, least=self.least_tests)
             return self._find_changed_signatures(node, workspace)
 
         return Brief(
@@ -276,10 +279,10 @@ def adapt_policy(policy: Policy) -> Policy:
     )
 
 
-def _find_too_few(report: SuiteReport, baseline: SuiteReport) -> tuple[Reason, ...]:
+def _find_too_few(report: SuiteReport, baseline: SuiteReport, *, least: int) -> tuple[Reason, ...]:
     """Return a reason if RED has added fewer tests than a node needs."""
     old = {case.nodeid for case in baseline.tests}
     added = [nodeid for nodeid in list_failing(report) if nodeid not in old]
-    if len(added) >= MIN_TESTS:
+    if len(added) >= least:
         return ()
-    return (Reason(code="too_few_tests", nodeid=None, parts={"count": len(added), "least": MIN_TESTS}),)
+    return (Reason(code="too_few_tests", nodeid=None, parts={"count": len(added), "least": least}),)

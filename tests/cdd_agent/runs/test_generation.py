@@ -456,3 +456,31 @@ def test_the_tree_is_the_same_for_any_number_of_jobs(tmp_path: Path) -> None:
         listed = output.git("ls-tree", "-r", "HEAD").splitlines()
         trees.append([line for line in listed if "docs/" not in line and "test_results.xml" not in line])
     assert trees[0] == trees[1]
+
+
+def test_a_node_that_the_graph_has_changed_is_written_again_and_the_others_stay(output: Output) -> None:
+    graph = msgspec.json.decode(GRAPH.read_bytes())
+    node = next(each for each in graph["nodes"] if each["id"] == "count")
+    node["docstring"] = "Return how often each word occurs, the most frequent word first."
+    changed, recording = output.folder.parent / "graph.json", output.folder.parent / "again.json"
+    changed.write_bytes(msgspec.json.encode(graph))
+
+    def make_turn(phase: str, path: str, *, old: str, new: str) -> Recorded:
+        change = {"file_path": path, "old_string": old, "new_string": new}
+        end = {"type": "tool_use", "name": "CompleteImplementation", "input": {"implementation_files": []}}
+        when = f"^Work: generate wordkit text.count.count_words {phase}"
+        return {"when": when, "content": [{"type": "tool_use", "name": "Edit", "input": change}, end]}
+
+    test = "def test_count_order():\n    assert list(count_words('b a a')) == ['a', 'b']\n\n\ndef test_count_empty"
+    code = "return dict(sorted(counts.items(), key=lambda each: -each[1]))"
+    turns = [
+        make_turn("red", "tests/test_count.py", old="def test_count_empty", new=test),
+        make_turn("green", "src/wordkit/text/count.py", old="return counts", new=code),
+    ]
+    recording.write_bytes(msgspec.json.encode(turns))
+    again = replace(output, plan=replace(load_plan(changed), source=changed), recording=recording, seen=[])
+    again.run()
+    assert {event.step for event in again.seen if isinstance(event, AttemptStarted)} == {3}
+    assert "The graph has changed text.count.count_words" in again.notices
+    assert code in (output.folder / "src/wordkit/text/count.py").read_text()
+    assert again.landed[1] == "feat: complete text (nodes 1-3)"
