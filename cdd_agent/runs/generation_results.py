@@ -1,5 +1,6 @@
 """The results of a generation: what became of its nodes, and the files that say so and make the code a package."""
 
+import ast
 import hashlib
 import re
 import tempfile
@@ -28,6 +29,7 @@ from cdd_agent.runs.graph_nodes import list_passing_paths
 from cdd_agent.sandbox.port import Sandbox
 from cdd_agent.tdd.step import load_report
 from cdd_agent.tickets.graph import Group, find_import_cycles
+from cdd_agent.untrusted.python_source import parse
 from cdd_agent.work.state import RunState, Status, StepExecution
 from cdd_agent.work.wording import format_reason
 from cdd_agent.workspace.files import ConfinedFolder
@@ -154,13 +156,19 @@ class GenerationResults:
         )
 
     def list_tests(self, step: StepExecution) -> Iterator[str]:
-        """Yield the tests that RED added for a node, without parameters."""
-        own = self.plan.find_test_path(self.plan.by_title[step.title])
+        """Yield the tests that the commits of RED added for a node, without parameters."""
+        path = self.plan.find_test_path(self.plan.by_title[step.title])
         for each in step.list_landings():
-            opened = next((attempt for attempt in each.attempts if attempt.phase == "red" and attempt.is_open), None)
-            report = load_report(opened, root=self.records) if opened is not None else None
-            failing = () if report is None else list_failing(report)
-            yield from dict.fromkeys(strip_parameters(nodeid) for nodeid in failing if nodeid.startswith(f"{own}::"))
+            if commit := each.commits.get("red"):
+                before = self._read_test_names(f"{commit}^", path)
+                names = self._read_test_names(commit, path)
+                yield from (f"{path}::{name}" for name in names if name not in before)
+
+    def _read_test_names(self, commit: str, path: str) -> tuple[str, ...]:
+        """Return the tests in a file of a commit, as node ids have them after the file; none if it is not there."""
+        entry = self.home.objects.find_entry(commit, path) if self.home.objects.read(commit) is not None else None
+        tree = parse(self.home.objects.require(entry.id).text) if entry is not None else None
+        return tuple(_list_test_names(tree)) if isinstance(tree, ast.Module) else ()
 
     def _count_failing(self, step: StepExecution, tests: tuple[str, ...]) -> int:
         judged = [attempt for attempt in step.attempts if attempt.phase == "green" and attempt.report]
@@ -234,3 +242,11 @@ class RepositoryFiles:
                 inside.write(path, objects.require(entry.id).data)
         for path, content in more.items():
             inside.write(path, content)
+
+
+def _list_test_names(tree: ast.Module | ast.ClassDef, prefix: str = "") -> Iterator[str]:
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test"):
+            yield prefix + node.name
+        elif isinstance(node, ast.ClassDef) and node.name.startswith("Test"):
+            yield from _list_test_names(node, f"{prefix}{node.name}::")

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import assert_never
 
 from cdd_agent.errors import UsageError
+from cdd_agent.events import Notice
 from cdd_agent.generation.plan import GenerationPlan
 from cdd_agent.generation.signatures import Deviation, check_signature
 from cdd_agent.git import commits
-from cdd_agent.runs.ledger import Known, Ledger
+from cdd_agent.runs.ledger import Known, Ledger, Unknown
 from cdd_agent.runs.private_branch import PrivateBranch
 from cdd_agent.runs.run import Run, Source
 from cdd_agent.tdd.context import Brief, Context, Phase, Policy, ResumeCommands, WorkItem
@@ -24,7 +25,7 @@ from cdd_agent.tickets.graph import Group, Node
 from cdd_agent.tickets.plan import find_ready
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work import state as states
-from cdd_agent.work.state import RunState, Status, StepExecution, reconcile
+from cdd_agent.work.state import RunState, Status, StepExecution, StepKey, reconcile
 from cdd_agent.work.state_file import load_state
 from cdd_agent.workspace.files import Workspace
 from pytest_tdd_agent.report import Clause, Part, Reason, SuiteReport, list_failing
@@ -75,6 +76,9 @@ class GraphNodes:
         """The fewest tests that RED may add; a node that is written again has some."""
         self._branch = branch
         self._order: tuple[int, ...] = ()
+        self._keys: tuple[StepKey, ...] = ()
+        self.is_new = True
+        """Whether no state was saved."""
 
     def adapt_policy(self, policy: Policy) -> Policy:
         """Return ``policy`` with the rules of this workflow."""
@@ -87,7 +91,9 @@ class GraphNodes:
         numbers = {key.title: key.number for key in keys}
         self.depends = self.plan.order_dependencies(keys)
         self._order = tuple(numbers[self.plan.layout.title_of(node)] for node in self.plan.nodes)
+        self._keys = keys
         first = RunState(ticket_slug=self.ticket.slug, started_at=now, step_executions=states.pending_steps(keys))
+        self.is_new = known is None
         state, self.remarks = reconcile(known or first, keys)
         return state
 
@@ -99,14 +105,22 @@ class GraphNodes:
         named = {commit for step in run.state.step_executions.values() for commit in step.commits.values()}
         tip = self._branch.open(named)
         repository = self._branch.repository
-        ledger = Ledger(slug=self.ticket.slug, saved=run.state, repository=repository, project=repository.root)
-        found = ledger.state_at(tip)
-        if not isinstance(found, Known):
-            raise UsageError(
-                "This clone is shallow, so it may lack commits of the run. Nothing was touched.",
-                hint="git fetch --unshallow",
-            )
-        return replace(found.state, branch=self._branch.name)
+        saved = None if self.is_new else run.state
+        ledger = Ledger(slug=self.ticket.slug, saved=saved, repository=repository, project=repository.root)
+        match ledger.state_at(tip):
+            case Known(state=state, basis=basis):
+                if basis == "notes alone":
+                    run.context.emit(Notice(text="The records of this generation are lost. Its notes say what passed."))
+                    state, _ = reconcile(state, self._keys)
+                    run.save(replace(state, branch=self._branch.name))
+            case Unknown(why="no records"):
+                state = run.state
+            case Unknown(why="shallow"):
+                raise UsageError(
+                    "This clone is shallow, so it may lack commits of the run. Nothing was touched.",
+                    hint="git fetch --unshallow",
+                )
+        return replace(state, branch=self._branch.name)
 
     def next(self, state: RunState) -> WorkItem | None:
         """Return the node in progress, else the first pending one in order whose dependencies have passed."""

@@ -484,3 +484,14 @@ def test_a_node_that_the_graph_has_changed_is_written_again_and_the_others_stay(
     assert "The graph has changed text.count.count_words" in again.notices
     assert code in (output.folder / "src/wordkit/text/count.py").read_text()
     assert again.landed[1] == "feat: complete text (nodes 1-3)"
+
+
+def test_lost_records_are_rebuilt_from_the_notes(output: Output) -> None:
+    shutil.rmtree(output.folder / ".git/cdd")
+    shutil.rmtree(output.folder / ".cdd")
+    output.git("worktree", "prune")
+    output.run()
+    assert not any(isinstance(event, AttemptStarted) for event in output.seen)
+    assert "The records of this generation are lost" in output.notices
+    assert output.statuses == ["completed"] * 8
+    assert "- **Unit Tests**: 18 generated, 18 passing" in (output.folder / "docs/generation_report.md").read_text()
