@@ -1,7 +1,7 @@
 """The imports of a generated module: which names lack one, and their order. Pure.
 
 The skeleton has an import for each edge of the graph. A body may need more, such as ``math``. An import is added only
-if exactly one object can be meant. Of several candidates, the uses of the name decide: ``datetime.now()``, for example.
+if exactly one object can be meant. Of several candidates, the uses of the name decide, as in ``datetime.today()``.
 """
 
 import ast

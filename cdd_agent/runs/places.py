@@ -8,8 +8,6 @@ from cdd_agent.errors import CddError, UsageError, format_count, suggest
 from cdd_agent.tickets import ticket as tickets
 from cdd_agent.tickets.ticket import MOST_NAMED, Ticket
 from cdd_agent.work.records import ROOT, find_records
-from cdd_agent.work.state import Status
-from cdd_agent.work.state_file import load_state
 
 RESUME = "cdd tdd resume"
 REQUEST = "request.md"
@@ -50,6 +48,9 @@ def list_present(project: Path) -> tuple[Ticket, ...]:
 
 
 def _is_present(run: Ticket) -> bool:
+    from cdd_agent.work.state import Status
+    from cdd_agent.work.state_file import load_state
+
     try:
         state = load_state(run.state_path)
     except UsageError:
@@ -61,6 +62,8 @@ def _is_present(run: Ticket) -> bool:
 
 def is_generation(run: Ticket) -> bool:
     """Return whether a run generates the project."""
+    from cdd_agent.work.state_file import load_state
+
     with suppress(UsageError):
         state = load_state(run.state_path)
         return state is not None and state.is_generation
@@ -69,6 +72,8 @@ def is_generation(run: Ticket) -> bool:
 
 def find_resume(run: Ticket) -> str:
     """Return the command that continues a run, or that shows it if no record says how it continues."""
+    from cdd_agent.work.state_file import load_state
+
     with suppress(UsageError):
         state = load_state(run.state_path)
         if state is not None and (run.has_documents or state.origin is not None):

@@ -397,12 +397,12 @@ def test_a_path_is_never_a_pattern_and_never_outside(tmp_path: Path, *, path: st
 
 
 def test_a_new_repository_is_only_made_where_there_is_none(tmp_path: Path) -> None:
-    """And only for the demonstration: no tool of the model's makes one."""
+    """And only for demonstrations and generations: no tool of the model's makes one."""
     repository = made(tmp_path / "project")
     with pytest.raises(UsageError, match="is already a git repository"):
         Repository.create(repository.root)
     makers = {module.relative_to(PACKAGE).as_posix() for module in modules() if "Repository.create(" in text_of(module)}
-    assert makers == {"cli/demo.py"}
+    assert makers == {"cli/demo.py", "runs/generation.py"}
 
 
 # The user's uncommitted work is overwritten, put aside or deleted.

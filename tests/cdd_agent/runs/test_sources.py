@@ -9,15 +9,19 @@ from typing import get_type_hints
 from cdd_agent.cli.app import cdd
 from cdd_agent.compose import Composition
 from cdd_agent.config.settings import GreenSettings
+from cdd_agent.generation.plan import load_plan
 from cdd_agent.git.repository import Repository
 from cdd_agent.runs.failing_tests import FailingTests
 from cdd_agent.runs.feature import Feature
+from cdd_agent.runs.graph_nodes import GraphNodes
 from cdd_agent.runs.listed_tests import ListedTests
 from cdd_agent.runs.places import locate_run
 from cdd_agent.runs.plan_steps import PlanSteps
 from cdd_agent.runs.request import Wanted
 from cdd_agent.runs.run import Run, Source
+from cdd_agent.tdd.context import ResumeCommands
 from cdd_agent.tickets.ticket import Ticket
+from tests.fakes.program import EXAMPLES
 
 ROOT = Path(__file__).parents[3]
 RUNS = ROOT / "cdd_agent" / "runs"
@@ -43,6 +47,12 @@ def make_sources(folder: Path) -> list[Source]:
         PlanSteps(Ticket(slug="sum", folder=folder / "tickets" / "sum"), repository=repository),
         ListedTests(feature, repository=repository, project=folder),
         FailingTests(wanted, GreenSettings(), ticket=wanted.find_run(folder)),
+        GraphNodes(
+            load_plan(EXAMPLES / "wordkit" / "graph.json"),
+            ticket=locate_run(folder, "wordkit"),
+            branch=None,
+            commands=ResumeCommands(resume="cdd generate GRAPH --out DIR", restart="", unit="node"),
+        ),
     ]
 
 

@@ -89,7 +89,7 @@ def test_every_commit_carries_trailers_and_a_note_and_a_refactoring_without_chan
         assert set(note) == {
             *("v", "seq", "id", "ticket", "phase", "nextPhase", "cycleNumber", "currentTest", "completedTests"),
             *("pendingTests", "testResult", "error", "errorDetails", "retryCount", "commit", "checkpoint", "gate"),
-            *("baseCommit", "textSha256"),
+            *("baseCommit", "textSha256", "source"),
         }
         assert (note["phase"], note["nextPhase"], note["testResult"]) == (phase.upper(), following, result)
         assert (note["commit"], note["retryCount"], note["ticket"]) == (commit, 0, "sale")
