@@ -19,7 +19,7 @@ from cdd_agent.review import diff_commits
 from cdd_agent.runs.generation import Generation
 from cdd_agent.tickets.graph import Group, find_import_cycles, format_import_cycle
 from cdd_agent.untrusted.text import clean
-from cdd_agent.work.state import RunState, Status
+from cdd_agent.work.state import RunState, Status, review_step
 
 if TYPE_CHECKING:
     from cdd_agent.compose import Composition
@@ -200,14 +200,12 @@ class Boundary:
         return answer != len(choices) - 1
 
     def _approve(self, group: Group) -> None:
+        # Not by a review, which needs the lock that the run holds.
         run, plan = self._generation.run, self._generation.plan
         titles = {plan.layout.title_of(plan.graph.by_id[name]) for name in group.nodes}
-        run.save(run.state)  # a review reads the file
-        review = self._project.review(run.ticket)
-        for step in review.steps:
-            if step.title in titles and step.decision is None:
-                review.approve(step.number)
-        run.read()
+        for number in run.state.numbers(Status.COMPLETED):
+            if run.state.execution(number).title in titles:
+                run.save(review_step(run.state, number, decision="approved"))
 
 
 def has_all(plan: GenerationPlan, state: RunState) -> bool:

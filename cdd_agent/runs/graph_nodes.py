@@ -158,7 +158,7 @@ class GraphNodes:
             exclusive=(tests, *self.plan.list_files(node)),
             extra_files=(tests,),
             text_sha256=self.plan.digest(node),
-            total=len(self._order),
+            total=len(self._keys),
         )
 
     def _make_integration(self, group: Group, number: int) -> WorkItem:
@@ -177,7 +177,7 @@ class GraphNodes:
             named=(tests,),
             extra_files=(tests,),
             text_sha256=self.plan.digest_paths(group),
-            total=len(self._order),
+            total=len(self._keys),
         )
 
     def list_changes(self, context: Context) -> tuple[str, ...]:

@@ -236,8 +236,7 @@ def test_without_reviews_the_nodes_of_a_subgraph_count_as_approved(output: Outpu
     made = output.compose()
     made.options = replace(made.options, no_review=True)
     generation = made.generation(output.plan, resume="")
-    generation.run.read()
-    with captured() as (screen, _):
+    with captured() as (screen, _), generation.run.running():
         boundary = Boundary(generation, project=made, screen=screen)
         assert boundary.decide(output.plan.groups[0], CommitId(output.git("rev-parse", "HEAD")))
     assert [step.review for step in output.state.step_executions.values()][:6] == ["approved"] * 3 + [None] * 3
