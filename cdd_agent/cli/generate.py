@@ -185,7 +185,9 @@ class GenerateCommand:
 
         options = self._invocation.options
         # A new repository has no settings yet, and those of the current folder do not count there.
-        own = settings.load(self._request.out, allows=lambda _: False, model=options.model)
+        replay = options.find_recording()
+        model = options.model if replay is None else f"replay:{replay.name}"
+        own = settings.load(self._request.out, allows=lambda _: False, model=model)
         policy = adapt_policy(Policy.from_settings(own))
         count, integrations = len(self._plan.nodes), len(self._plan.integrations)
         return Preview(

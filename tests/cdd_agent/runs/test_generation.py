@@ -13,7 +13,7 @@ import pytest
 
 from cdd_agent.compose import Composition
 from cdd_agent.config.options import Options
-from cdd_agent.errors import GateClosed, UsageError
+from cdd_agent.errors import BudgetSpent, GateClosed, UsageError
 from cdd_agent.events import AttemptStarted, Emit, Event, Notice, StepFinished
 from cdd_agent.generation.plan import GenerationPlan, load_plan
 from cdd_agent.git.repository import CommitId
@@ -230,6 +230,16 @@ def test_nodes_before_the_start_stay_and_the_user_can_stop_after_a_subgraph(outp
     assert "M src/wordkit/stats/describe.py" in printed.getvalue()
     assert output.statuses[:6] == ["pending"] * 3 + ["completed"] * 2 + ["pending"]
     assert output.landed[0] == "feat: complete part of stats (2 of 3 nodes)"  # no assembly
+
+
+def test_a_spent_budget_ends_the_run_and_what_landed_stays(output: Output) -> None:
+    undo_subgraph(output)
+    made = output.compose()
+    vars(made)["settings"] = replace(made.settings, max_calls_per_ticket=1)
+    with pytest.raises(BudgetSpent) as spent:
+        made.generation(output.plan, resume="cdd generate again").carry_out()
+    assert spent.value.hint.endswith("then continue with: cdd generate again")
+    assert output.landed[0] == "feat: complete text (nodes 1-3)"
 
 
 def test_without_reviews_the_nodes_of_a_subgraph_count_as_approved(output: Output) -> None:
