@@ -6,14 +6,14 @@ The rules need no model. Where none decides, further judges may, such as a vote 
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from cdd_agent.generation.requirements import Environment, normalize_name, read_name
 from cdd_agent.untrusted.text import clean, shorten
+from cdd_agent.work.state import Diagnosis
 from pytest_tdd_agent.fingerprint import is_protected
 from pytest_tdd_agent.report import FAILING, Case, CollectError, Failure, SuiteReport
 
-Kind: TypeAlias = Literal["code", "test", "environment", "flaky", "unknown"]
 _WIDTH = 200
 _RAN = ("passed", *FAILING)
 _NO_INPUT = (("OSError", "pytest: reading from stdin"), ("EOFError", "EOF when reading a line"))
@@ -35,18 +35,6 @@ class Facts:
     """The requirements that the graph lists."""
     install: str
     """The command that installs packages, without their names."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Diagnosis:
-    """The cause of a failure, and advice."""
-
-    kind: Kind
-    why: str
-    place: str = ""
-    """Path and line; empty if unknown."""
-    advice: str = ""
-    """An instruction: for ``environment`` to the user, otherwise to the next attempt. It can be empty."""
 
 
 Judge: TypeAlias = Callable[[Facts], Diagnosis | None]
@@ -101,6 +89,7 @@ def _find_absent_package(facts: Facts, nodeid: str, *, failure: Failure) -> Diag
         why=f"The package {module} is not installed. {_show(nodeid)} needs it.",
         place=_find_place(failure),
         advice=f"{facts.install} {shlex.join(map(_show, wanted))}",
+        packages=tuple(map(_show, wanted)),
     )
 
 

@@ -259,7 +259,7 @@ class ListedTests:
         """End the cycle after its test, and the run if PLAN has chosen none; a failed phase can be continued."""
         step = states.require_current(state)
         match ending.how:
-            case How.FAILED | How.BLOCKED:
+            case How.FAILED | How.BLOCKED | How.LACKING:
                 return states.replace_step(state, replace(step, error=ending.why or ending.how))
             case How.DONE | How.COVERED | How.DROPPED | How.PART:
                 pass

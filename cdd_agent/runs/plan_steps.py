@@ -328,7 +328,7 @@ class PlanSteps:
         match ending.how:
             case How.DONE | How.COVERED:
                 return states.end_step(state, number, status=Status.COMPLETED, now=now)
-            case How.DROPPED | How.PART | How.FAILED | How.BLOCKED:
+            case How.DROPPED | How.PART | How.FAILED | How.BLOCKED | How.LACKING:
                 return states.end_step(state, number, status=Status.FAILED, now=now, error=ending.why or ending.how)
             case _:
                 assert_never(ending.how)

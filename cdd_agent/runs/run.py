@@ -278,7 +278,7 @@ class Run(Generic[SourceT_co]):
         step = state.execution(number)
         if step.status == Status.COMPLETED and self._ahead is not None:
             state = self._ahead.add_attempts(state)
-        if step.status in (Status.COMPLETED, Status.FAILED):
+        if step.status in (Status.COMPLETED, Status.FAILED, Status.SKIPPED):
             return self._end(item, state, brief=ending.brief)
         if step.error is not None:
             self._pause(item, state)

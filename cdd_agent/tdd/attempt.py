@@ -4,13 +4,14 @@ The verdict compares them with the baseline: files, history and test results fro
 works with tools that lock the files of the phase, or answers with whole files.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from cdd_agent.agent import tools
 from cdd_agent.agent.blocks import remove_fenced
 from cdd_agent.agent.loop import AgentRun
-from cdd_agent.events import AttemptStarted, GateJudged
+from cdd_agent.events import AttemptStarted, GateJudged, Notice
 from cdd_agent.evidence.copies import CleanCopies
 from cdd_agent.tdd.baseline import Baseline
 from cdd_agent.tdd.context import Context, Phase, WorkItem, summarize_evidence
@@ -21,7 +22,7 @@ from cdd_agent.tdd.phase_task import PhaseTask, needs_no_test
 from cdd_agent.tdd.verdict import adapt_to_review
 from cdd_agent.untrusted.keys import mask
 from cdd_agent.untrusted.text import format_line
-from cdd_agent.work.state import AttemptRecord, StepExecution
+from cdd_agent.work.state import AttemptRecord, Diagnosis, StepExecution
 from cdd_agent.work.wording import change_finding, change_reason, format_reason
 
 
@@ -63,10 +64,15 @@ class Attempt:
         run = agent.run(brief) if brought is None else brought.run
         claim = _read_claim(run)
         context.workplace.restore_access()
+        for notice in brief.complete() if brief.complete is not None else ():
+            context.emit(Notice(text=notice))
         judge = Judge(task, copies=self._copies, brought=brought, claim=claim)
         work = self._save_work(task.recovery.name_attempt(phase, task.number))
         judgment = judge.judge(run, work, brief=brief)
         record = self._make_record(judgment, judge=judge, report_path=task.report_path)
+        if brief.diagnose is not None and judgment.report is not None and not record.is_open:
+            cause = brief.diagnose(judgment.report, judge.rerun)
+            record = replace(record, diagnosis=cause and _mask(cause, hide))
         context.emit(
             GateJudged(
                 phase=phase,
@@ -94,7 +100,7 @@ class Attempt:
         context, limit = task.context, task.context.policy.max_attempts
         unit = f"{item.number_key.lower()} {item.number}"
         context.store.place = f"attempt {task.number} at {task.phase.upper()} of {item.ticket} {unit}"
-        is_again = task.step.was_sent_back
+        is_again = bool(task.step.was_sent_back)
         context.emit(
             AttemptStarted(phase=task.phase, number=task.number, limit=limit, is_again=is_again, step=item.number)
         )
@@ -128,10 +134,12 @@ class Attempt:
         return f"{summary}; reused: {reused}" if reused else summary
 
     def _report_closed_gate(self, record: AttemptRecord) -> str:
-        """Run the hooks for a closed gate, and return what they add for the next attempt."""
+        """Run the hooks for a closed gate, and return what they and the diagnosis add for the next attempt."""
         fields = {"phase": record.phase, "attempt": record.number, "reasons": [*map(format_reason, record.reasons)]}
         reply = self._task.context.hooks.run("GateClosed", fields, subject=record.phase)
-        return "\n\n".join(f"A hook of the user adds: {text}" for text in (reply.block, reply.context) if text)
+        added = [f"A hook of the user adds: {text}" for text in (reply.block, reply.context) if text]
+        cause = record.diagnosis
+        return "\n\n".join((*((f"cdd adds: {cause}",) if cause is not None and cause.advice else ()), *added))
 
     def _save_work(self, name: str) -> Work:
         task, snapshots = self._task, self._task.context.snapshots
@@ -166,6 +174,10 @@ class Attempt:
             checkpoint=judgment.snapshot.ref,
             evidence=tuple(change_finding(finding, hide) for finding in judge.evidence),
         )
+
+
+def _mask(cause: Diagnosis, hide: Callable[[str], str]) -> Diagnosis:
+    return replace(cause, why=hide(cause.why), place=hide(cause.place), advice=hide(cause.advice))
 
 
 def _read_claim(run: AgentRun) -> str:

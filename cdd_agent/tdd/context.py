@@ -6,7 +6,7 @@ tests, the model, and the place for reports. The functions at the end summarize 
 
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,7 +29,7 @@ from cdd_agent.shell.permission import Permission
 from cdd_agent.tdd.kinds import FileKinds
 from cdd_agent.tdd.workplace import Workplace
 from cdd_agent.testrun.impact import ImpactMap, find_impact, load_impact, save_impact
-from cdd_agent.testrun.store import ReportStore, Scene
+from cdd_agent.testrun.store import Looked, ReportStore, Scene
 from cdd_agent.testrun.suite import PYTEST, Suite, SuiteRun, save_report
 from cdd_agent.tickets import plan
 from cdd_agent.untrusted.text import format_line
@@ -37,7 +37,7 @@ from cdd_agent.work import state
 from cdd_agent.work.finding import Finding
 from cdd_agent.work.handoff import NumberKey
 from cdd_agent.work.records import Records
-from cdd_agent.work.state import StepExecution, StepKey
+from cdd_agent.work.state import Diagnosis, StepExecution, StepKey
 from cdd_agent.work.wording import explain
 from cdd_agent.workspace.files import Workspace
 from cdd_agent.workspace.memory import NO_MEMORY, Memory
@@ -107,6 +107,8 @@ class WorkItem:
     sets it to done."""
     text_sha256: str = ""
     """The digest of the text that it was made from; empty if no text can change."""
+    expects: tuple[str, ...] = ()
+    """Further exceptions that RED's tests may raise in the code, because it is missing."""
     exclusive: tuple[str, ...] = ()
     """Files that no other item may change while this one is worked on."""
     total: int = 0
@@ -174,6 +176,10 @@ class Policy:
     """The model may only change files that the item names."""
     defers_checks: bool = False
     """The gate alone opens GREEN; the experiments follow for several items together."""
+    max_returns: int = 1
+    """How often GREEN may send an item back to RED, because its test is wrong."""
+    reruns_failures: bool = False
+    """Tests that should pass and fail run once more on the same files; if all pass then, that counts."""
 
     @classmethod
     def from_settings(cls, settings: Settings) -> "Policy":
@@ -215,6 +221,10 @@ class Brief:
     """Completes the item with the accepted answer."""
     check: Callable[[SuiteReport, SuiteReport], tuple[Reason, ...]] | None = None
     """Returns further reasons against the files of an attempt, by its report and that of the baseline."""
+    complete: Callable[[], Iterable[str]] | None = None
+    """Completes the files that the agent has left, before they are judged, and returns notices about that."""
+    diagnose: Callable[[SuiteReport, SuiteReport | None], Diagnosis | None] | None = None
+    """Returns why the tests of a closed attempt fail, by its report and that of a second run of the failed tests."""
 
 
 class BriefFor(Protocol):
@@ -287,6 +297,8 @@ class SuiteTask:
     before: Snapshot | None = None
     spans_commits: bool = False
     """As in ``ReportStore.find``."""
+    is_anew: bool = False
+    """The tests run whatever earlier runs have shown, and later ones do not rely on it."""
     _scene: Scene | None = None
     _run: SuiteRun | None = None
     _error: BaseException | None = None
@@ -331,7 +343,7 @@ class SuiteTask:
         # all runs do without it, so that the gate can use the report of RunTests.
         is_clean = self.keep is not None or framework == PYTEST.framework
         suite = context.suite.without_cache() if is_clean else context.suite
-        if is_clean:
+        if is_clean and not self.is_anew:
             self._scene = context.store.describe(suite, self.targets)
         if self._scene is not None:
             self._run = context.store.find(self._scene, spans_commits=self.spans_commits)
@@ -533,6 +545,13 @@ class Context:
             save_report(report, keep)
             run = replace(run, report=report)
         return run
+
+    def replace_results(self, report: SuiteReport, run: SuiteRun, *, keep: Path) -> None:
+        """Save ``report`` in place of that of ``run``, a run of the gate's tests; later runs use it again."""
+        save_report(report, keep)
+        scene = self.store.describe(self.suite.without_cache(), self.policy.gate_runs)
+        if scene is not None:
+            self.store.add(scene, replace(run, report=report), looked=Looked(), purpose="a second run of failed tests")
 
     def run_targets(
         self, purpose: str, *, targets: tuple[str, ...], keep: Path | None = None, before: Snapshot | None = None

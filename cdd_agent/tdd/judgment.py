@@ -32,7 +32,7 @@ from cdd_agent.model.conversation import ToolCall
 from cdd_agent.storage import read_ordinary, write_atomic
 from cdd_agent.tdd import verdict
 from cdd_agent.tdd.baseline import list_added_tests, name_scope
-from cdd_agent.tdd.context import Brief, Brought
+from cdd_agent.tdd.context import Brief, Brought, SuiteTask
 from cdd_agent.tdd.file_check import FileCheck, Work
 from cdd_agent.tdd.phase_task import PhaseTask, is_refuted
 from cdd_agent.tdd.step import load_report
@@ -74,6 +74,8 @@ class Judge:
         self.evidence: list[Finding] = []
         self.reused = ""
         """From which run the gate's report is, if it is an earlier one."""
+        self.rerun: SuiteReport | None = None
+        """Of the failed tests on the same files, if they ran once more."""
         self._files = FileCheck(task=task)
         self._brought = brought
         self._claim = claim
@@ -293,17 +295,47 @@ class Judge:
             self.evidence.append(Finding(check="run", outcome="noted", case="reused", parts={"run": run.reused}))
         if run.report is None:
             return verdict.judge_incomplete_run(self.task.phase, run), None
-        rules, before = context.suite.conventions, self._mark_unstable_tests(run.report)
-        item = self.task.item
-        if self.task.step.iterates and self.task.phase == "red":
-            item = verdict.adapt_to_review(item, report=run.report, old=list_failing(self.task.baseline.report))
-        changed = self._find_changed_tests(work) if self.task.phase == "red" else ()
+        judged, report = self._judge_report(run.report, work), run.report
+        if not judged.open and not added and (again := self._run_failures_again(report, work)) is not None:
+            context.replace_results(again, run, keep=keep)
+            judged, report = self._judge_report(again, work), again
+        return judged, report
+
+    def _judge_report(self, report: SuiteReport, work: Work) -> Verdict:
+        context, item, phase = self.task.context, self.task.item, self.task.phase
+        before = self._mark_unstable_tests(report)
+        if self.task.step.iterates and phase == "red":
+            item = verdict.adapt_to_review(item, report=report, old=list_failing(self.task.baseline.report))
+        changed = self._find_changed_tests(work) if phase == "red" else ()
         judged = verdict.judge_run(
-            item, self.task.phase, report=run.report, baseline=before, changed=changed, conventions=rules
+            item, phase, report=report, baseline=before, changed=changed, conventions=context.suite.conventions
         )
-        if self.task.phase == "red" and context.policy.expects_pass:
-            judged = verdict.require_pass(judged, report=run.report, baseline=before)
-        return judged, run.report
+        if phase == "red" and context.policy.expects_pass:
+            judged = verdict.require_pass(judged, report=report, baseline=before)
+        return judged
+
+    def _run_failures_again(self, report: SuiteReport, work: Work) -> SuiteReport | None:
+        """Run the tests that should pass and fail once more; return the results if all of them pass now."""
+        policy, old = self.task.context.policy, self.task.baseline.report.old_failures
+        failed = [case for case in report.tests if case.outcome in FAILING and case.nodeid not in old]
+        is_to_pass = self.task.phase != "red" or policy.expects_pass
+        # A test without end would need the same time again, and stops the run.
+        is_endless = any(case.failure is not None and case.failure.kind == "timeout" for case in failed)
+        if not (policy.reruns_failures and is_to_pass and failed) or report.collect_errors or is_endless:
+            return None
+        names = tuple(case.nodeid for case in failed)
+        run = SuiteTask(
+            context=self.task.context, purpose="failed tests again", targets=names, before=work.snapshot, is_anew=True
+        ).run()
+        again = self.rerun = run.report
+        if again is None or again.problem is not None or not again.complete:
+            return None
+        passing = {case.nodeid: case for case in again.tests if case.outcome == "passed"}
+        if not passing.keys() >= {*names}:
+            return None
+        self._report(Finding(check="run", outcome="noted", case="flaky_tests", parts={"tests": names}))
+        merged = replace(report, tests=tuple(passing.get(case.nodeid, case) for case in report.tests))
+        return merged if list_failing(merged) else replace(merged, exit_status=0)
 
     def _find_changed_tests(self, work: Work) -> tuple[str, ...]:
         """Return the existing tests whose text RED changed."""

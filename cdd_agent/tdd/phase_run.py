@@ -9,9 +9,9 @@
     does not accept it                     if none may follow:
         RED of an iteration without a test     REFACTOR alone
         REFACTOR after GREEN                   skip it: the item is done
-        GREEN, whose test is wrong, once       take RED back: RED again
+        GREEN, whose test is wrong             take RED back: RED again, as often as the policy allows
         GREEN, some of whose tests pass        the last attempt becomes Partial
-        any other                              the item has failed, or is blocked
+        any other                              the item has failed, is blocked, or lacks something
 
 A commit that a hook of the user refuses makes its attempt Closed. ``PhaseRun._follow`` is this table.
 """
@@ -35,7 +35,7 @@ from cdd_agent.tdd.briefing import describe_refusal, save_interruption
 from cdd_agent.tdd.context import Context, Phase, Progress, WorkItem
 from cdd_agent.tdd.landing import LandedPhase, PhaseLanding, Refused
 from cdd_agent.tdd.phase_commit import PhaseCommit
-from cdd_agent.tdd.phase_task import has_code, has_given_up, is_refuted, list_attempts, needs_no_test
+from cdd_agent.tdd.phase_task import has_cause, has_code, has_given_up, is_refuted, list_attempts, needs_no_test
 from cdd_agent.tdd.recovery import StepRecovery
 from cdd_agent.tdd.step import load_report
 from cdd_agent.tdd.verdict import Course, choose_course, has_test, judge_run, summarize_attempt
@@ -79,6 +79,8 @@ class How(StrEnum):
     """A phase failed."""
     BLOCKED = "blocked"
     """The agent gave up."""
+    LACKING = "lacking"
+    """Something outside of the project is missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,6 +216,8 @@ class PhaseRun:
     def _choose_course(self, attempts: tuple[AttemptRecord, ...]) -> Course:
         policy, root, last = self.context.policy, self.context.records.folder, attempts[-1]
         if len(attempts) >= policy.max_attempts or has_given_up(last) or needs_no_test(last, self.saved.step):
+            return Course.STOP
+        if has_cause(last, "environment") or (has_cause(last, "test") and self._can_return_to_red(attempts)):
             return Course.STOP
         return choose_course(
             [summarize_attempt(each.reasons, load_report(each, root=root)) for each in attempts],
@@ -413,19 +417,23 @@ class PhaseRun:
         return PhaseOver()
 
     def _can_return_to_red(self, attempts: tuple[AttemptRecord, ...]) -> bool:
-        """Return whether GREEN reports for the first time that RED's test is wrong, and RED can be taken back."""
-        step = self.saved.step
-        is_wrong = self.phase == "green" and has_code(attempts[-1], "test_is_wrong") and "red" in step.commits
+        """Return whether RED's test is wrong in GREEN, and RED can be taken back once more."""
+        step, last = self.saved.step, attempts[-1]
+        is_wrong = has_code(last, "test_is_wrong") or has_cause(last, "test")
         # An example of the Examiner is not RED's.
         is_example = any(map(is_refuted, attempts))
-        return is_wrong and not is_example and not step.was_sent_back and self._recovery.can_undo_red()
+        may_return = (
+            self.phase == "green" and "red" in step.commits and step.was_sent_back < self.context.policy.max_returns
+        )
+        return is_wrong and may_return and not is_example and self._recovery.can_undo_red()
 
     def _return_to_red(self, last: AttemptRecord) -> PhaseOver:
         """Take RED back, and keep GREEN's code aside for the next GREEN."""
         saved, step, recovery = self.saved, self.saved.step, self._recovery
         refusal, kept = describe_refusal(recovery), recovery.set_aside(last)
         assert refusal is not None
-        why = f"GREEN reports that a test is wrong: {explain(last.reasons[0])}"
+        found = str(last.diagnosis) if has_cause(last, "test") else explain(last.reasons[0])
+        why = f"GREEN reports that a test is wrong: {found}"
         recovery.undo_red(why=why, kept=kept or "")
         done = tuple(step.commits)[: list(step.commits).index("red")]
         step = replace(
@@ -433,11 +441,13 @@ class PhaseRun:
             attempts=tuple(each for each in step.attempts if each.phase in done),
             commits={phase: step.commits[phase] for phase in done},
             refusal=replace(refusal, kind="test_is_wrong", kept=kept),
-            was_sent_back=True,
+            was_sent_back=step.was_sent_back + 1,
         )
         saved.save(replace_step(saved.state, step))
         kept_code = f" The next GREEN gets the code, kept as {kept}." if kept else ""
-        text = f"{self.item.title}: the step goes back to RED, once. {why.rstrip('.')}.{kept_code}"
+        most = self.context.policy.max_returns
+        often = "once" if most == 1 else f"for time {step.was_sent_back} of at most {most}"
+        text = f"{self.item.title}: the step goes back to RED, {often}. {why.rstrip('.')}.{kept_code}"
         self.context.emit(Notice(text=text))
         return PhaseOver()
 
@@ -489,14 +499,17 @@ class PhaseRun:
         refusal = describe_refusal(self._recovery)
         if refusal is not None:
             saved.save(record_refusal(saved.state, self.item.number, refusal=refusal))
-        is_blocked = has_given_up(last)
+        is_blocked, lacks = has_given_up(last), last.diagnosis if has_cause(last, "environment") else None
         is_stuck = last.number < policy.max_attempts and not is_blocked
         if policy.keeps_landed:
             self.context.snapshots.restore(self.baseline.snapshot)
             self._make_commit(last).write_note(CommitId(str(self.context.repository.read_head())))
         else:
             used_up = "there is no progress" if is_stuck else "all attempts are used up"
-            self._recovery.undo(why="the agent gave up" if is_blocked else used_up)
+            why = "the agent gave up" if is_blocked else used_up
+            self._recovery.undo(why=why if lacks is None else lacks.why)
+        if lacks is not None:
+            return Ending(state=saved.state, how=How.LACKING, why=str(lacks), brief=lacks.why)
         reasons, phase = "; ".join(map(format_reason, last.reasons)), phase_name(self.phase)
         if is_blocked:
             brief = f"the agent gave up in {phase}"

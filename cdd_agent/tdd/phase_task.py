@@ -18,7 +18,7 @@ from cdd_agent.tdd.recovery import StepRecovery
 from cdd_agent.tdd.verdict import PhaseLocks
 from cdd_agent.untrusted.known_values import KnownValues
 from cdd_agent.work.outcome import Covered
-from cdd_agent.work.state import AttemptRecord, StepExecution
+from cdd_agent.work.state import AttemptRecord, Cause, StepExecution
 
 
 def list_attempts(phase: Phase, step: StepExecution) -> tuple[AttemptRecord, ...]:
@@ -34,6 +34,11 @@ def has_given_up(attempt: AttemptRecord) -> bool:
 def has_code(attempt: AttemptRecord, code: str) -> bool:
     """Return whether the first reason against an attempt has this code."""
     return attempt.reasons[:1] != () and attempt.reasons[0].code == code
+
+
+def has_cause(attempt: AttemptRecord, cause: Cause) -> bool:
+    """Return whether this is the diagnosis of an attempt."""
+    return attempt.diagnosis is not None and attempt.diagnosis.kind == cause
 
 
 EXAMPLE_CODES = ("example_failed", "example_regressed")

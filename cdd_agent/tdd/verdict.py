@@ -427,12 +427,12 @@ def find_position(item: WorkItem, nodeid: str) -> int:
 
 
 def _list_expected(item: WorkItem, report: SuiteReport, *, conventions: Conventions) -> tuple[str, ...]:
-    """Return the names that may be missing in RED, and for a bug the exceptions that its tests may raise."""
+    """Return the names that may be missing in RED, and the exceptions that its tests may raise, for a bug any."""
     failures = [case.failure for case in report.tests if case.failure is not None and item.kind == "bug"]
     raised = (failure.exception for failure in failures if failure.origin == "project")
     files = [case.file for case in report.tests if case.failure is not None]
     files += [error.nodeid for error in report.collect_errors]
-    return (*conventions.list_names(item.sources, dict.fromkeys(files)), *raised)
+    return (*conventions.list_names(item.sources, dict.fromkeys(files)), *item.expects, *raised)
 
 
 def add_reasons(verdict: Verdict, extra: tuple[Reason, ...]) -> Verdict:

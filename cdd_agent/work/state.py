@@ -98,6 +98,28 @@ class Usage:
         )
 
 
+Cause: TypeAlias = Literal["code", "test", "environment", "flaky", "unknown"]
+"""Why tests fail: because of the code, the test or something outside of the project, or by chance."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """The cause of a failure, and advice."""
+
+    kind: Cause
+    why: str
+    place: str = ""
+    """Path and line; empty if unknown."""
+    advice: str = ""
+    """An instruction: for ``environment`` to the user, otherwise to the next attempt. It can be empty."""
+    packages: tuple[str, ...] = ()
+    """Those that are missing."""
+
+    def __str__(self) -> str:
+        """Return why, and the advice."""
+        return f"{self.why} {self.advice}".rstrip()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptRecord:
     """One attempt at a phase, and its outcome."""
@@ -120,6 +142,8 @@ class AttemptRecord:
     """The agent's summary of the change; that of the attempt before if this one changed nothing."""
     evidence: tuple[Finding, ...] = ()
     """The findings of the checks that follow the gate."""
+    diagnosis: Diagnosis | None = None
+    """Why the tests of a closed attempt fail, where the source of the work can tell."""
 
     @property
     def is_open(self) -> bool:
@@ -213,8 +237,8 @@ class StepExecution:
     """Whether it landed before, and runs again with the reviewer's words. Stays until the step completes."""
     landed: "StepExecution | None" = None
     """The step as it landed before its last iteration. It counts again if the iteration is given up."""
-    was_sent_back: bool = False
-    """Whether GREEN has sent the step back to RED."""
+    was_sent_back: int | bool = False
+    """How often GREEN has sent the step back to RED; True, as earlier versions saved it, is once."""
 
     @property
     def files(self) -> tuple[str, ...]:

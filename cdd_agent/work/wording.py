@@ -179,6 +179,7 @@ TEMPLATES: dict[str, str] = {
     "failing_misreported": "a test that fails, as expected, is reported as {outcome}{message}",
     "fails_otherwise": "without the change it fails for another reason: {failure}",
     "fails_with_stubs": "Checked with a stub of {gaps:3}: a new test fails there too ({runs:run}, {seconds:.1f} s).",
+    "flaky_tests": "Flaky: {tests:3} failed, and passed in a second run on the same files, which counts.",
     "idle": "Not compared with the code before: {functions} (no test calls them with values that cdd can rebuild).",
     "imports_tests": "{place} imports {module}, which belongs to the tests, so it cannot be used without them. "
     "Implement the behavior in the product.",

@@ -3,8 +3,9 @@ from dataclasses import replace
 import pytest
 from _pytest.capture import DontReadFromInput
 
-from cdd_agent.generation.diagnosis import Diagnosis, Facts, diagnose
+from cdd_agent.generation.diagnosis import Facts, diagnose
 from cdd_agent.generation.requirements import Environment
+from cdd_agent.work.state import Diagnosis
 from pytest_tdd_agent.report import Case, CollectError, Failure, Frame, SuiteReport
 
 TEST = Frame("tests/test_stats.py", 7, "test_mean")
