@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 import os
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
@@ -50,7 +49,7 @@ from cdd_agent.runs.feature import Feature
 from cdd_agent.runs.fork import TicketForks
 from cdd_agent.runs.generation import Generation
 from cdd_agent.runs.generation_results import Installer
-from cdd_agent.runs.graph_nodes import GraphNodes
+from cdd_agent.runs.graph_nodes import GraphNodes, find_python
 from cdd_agent.runs.jobs import SharedModel
 from cdd_agent.runs.listed_tests import ListedTests
 from cdd_agent.runs.places import find_run, locate_run
@@ -68,7 +67,6 @@ from cdd_agent.tdd.ignored_files import IncludedFiles
 from cdd_agent.tdd.workplace import Workplace
 from cdd_agent.testrun.access import SHOWN_PRIVATE, Original
 from cdd_agent.testrun.project import NoFramework, SuiteContext, make_suite
-from cdd_agent.testrun.pytest_run import PytestSuite
 from cdd_agent.testrun.root import find_root
 from cdd_agent.testrun.store import ReportStore
 from cdd_agent.testrun.suite import Suite, run_setup
@@ -500,7 +498,7 @@ class Composition:
         context = self.context(source, branch=branch)
         home, _ = self._choose_workplace(plan.slug, left_out=())
         installer = Installer(
-            python=context.suite.interpreter.path if isinstance(context.suite, PytestSuite) else Path(sys.executable),
+            python=find_python(context.suite),
             sandbox=self.sandbox,
             variables=self.environment,
             confirm=self._confirm_packages,

@@ -136,7 +136,8 @@ def _write_nodes(outcome: GenerationOutcome) -> Iterator[str]:
         coverage = "not measured" if node.coverage is None else f"{math.floor(node.coverage)}%"
         tests = f"{node.passed} of {node.tests}"
         names = f"{escape_markdown(node.id)} | {escape_markdown(node.title)}"
-        yield f"| {names} | {node.status} | {tests} | {node.rounds} | {node.flaky} | {coverage} |"
+        status = f"{node.status}, {node.reason}" if node.status == "passed" and node.reason else node.status
+        yield f"| {names} | {status} | {tests} | {node.rounds} | {node.flaky} | {coverage} |"
 
 
 def _write_failed(nodes: Iterable[NodeOutcome]) -> Iterator[str]:

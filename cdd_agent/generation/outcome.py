@@ -128,8 +128,9 @@ class GenerationOutcome:
     duration_s: float = 0
     model: str = ""
     regressions: int = 0
-    """How often a change of a passed node made tests run again that had passed."""
+    """Attempts that made tests fail which had passed."""
     regressions_passed: int = 0
+    """Those that were reverted, after which the tests pass again."""
     circular_imports: tuple[ImportCycle, ...] = ()
     missing_packages: tuple[str, ...] = ()
     """Packages that the code imports, and that are not installed or not listed in the graph."""

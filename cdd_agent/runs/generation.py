@@ -155,8 +155,9 @@ class Generation:
         run = self.run
         with run.running():
             self._left = frozenset() if start is None else self._list_before(start)
-            for number in run.state.numbers(Status.FAILED) if not keeps_failed else ():
-                if number not in self._left:
+            for number in run.state.numbers(Status.FAILED, Status.SKIPPED) if not keeps_failed else ():
+                # Those that were skipped for another node follow it.
+                if number not in self._left and run.state.execution(number).error != DEPENDENCY_SKIPPED:
                     run.retry(number)
             for group in self.plan.groups:
                 self._generate(group)

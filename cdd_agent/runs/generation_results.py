@@ -4,7 +4,7 @@ import ast
 import hashlib
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,7 +30,7 @@ from cdd_agent.sandbox.port import Sandbox
 from cdd_agent.tdd.step import load_report
 from cdd_agent.tickets.graph import Group, find_import_cycles
 from cdd_agent.untrusted.python_source import parse
-from cdd_agent.work.state import RunState, Status, StepExecution
+from cdd_agent.work.state import AttemptRecord, RunState, Status, StepExecution
 from cdd_agent.work.wording import format_reason
 from cdd_agent.workspace.files import ConfinedFolder
 from pytest_tdd_agent.comparison import strip_parameters
@@ -40,6 +40,8 @@ Coverage: TypeAlias = Mapping[tuple[str, str], float]
 """As in ``Installed``."""
 TAG = "phase4-subgraph-"
 """The beginning of the tag of a subgraph that is complete and proved."""
+NOTHING_TO_WRITE = "nothing to write: the skeleton has all of it"
+"""Why a node has passed without an attempt."""
 _STATUSES: Mapping[Status, NodeStatus] = {
     Status.PENDING: "pending",
     Status.IN_PROGRESS: "in_progress",
@@ -97,6 +99,9 @@ class GenerationResults:
             command=self.resume,
             duration_s=60 * self.state.usage.minutes,
             model=self.state.model or "",
+            regressions=self._count_regressions(),
+            regressions_passed=self._count_regressions(),
+            missing_packages=self._list_missing(),
             circular_imports=find_import_cycles(self.plan.graph, layout.module_of),
             installation=installation or NotVerified(reason="No node has passed."),
             log=tuple(self.home.git("log", ("--first-parent", "--format=%h %s")).splitlines()),
@@ -139,6 +144,7 @@ class GenerationResults:
         failing = self._count_failing(step, tests) if step.status != Status.COMPLETED else 0
         tried = [attempt for each in step.list_landings() for attempt in each.attempts if attempt.phase == "green"]
         reasons = tried[-1].reasons if tried and step.status == Status.FAILED else ()
+        cause = step.attempts[-1].diagnosis if step.attempts and step.status != Status.COMPLETED else None
         return NodeOutcome(
             id=node.id,
             title=step.title,
@@ -149,11 +155,34 @@ class GenerationResults:
             passed=len(tests) - failing,
             failed=failing,
             rounds=max(0, len(tried) - 1),
-            reason=step.error or "",
+            reason=step.error or ("" if step.commits or step.status != Status.COMPLETED else NOTHING_TO_WRITE),
+            flaky=len(self._list_flaky().intersection(tests)),
             coverage=coverage.get((self.plan.layout.map_path(node.file_path), node.name)),
-            root_cause=format_reason(reasons[0]) if reasons else "",
+            root_cause=cause.why if cause is not None else "".join(map(format_reason, reasons[:1])),
+            advice=cause.advice if cause is not None else "",
             commits=dict(step.commits) if step.status == Status.COMPLETED else {},
         )
+
+    def _list_attempts(self) -> Iterator[AttemptRecord]:
+        for step in self.state.step_executions.values():
+            for each in step.list_landings():
+                yield from each.attempts
+
+    def _list_flaky(self) -> set[str]:
+        """Return the tests that failed and passed when they ran again, without parameters."""
+        findings = (found for each in self._list_attempts() for found in each.evidence if found.case == "flaky_tests")
+        names = (found.parts["tests"] for found in findings)
+        return {strip_parameters(str(name)) for each in names if isinstance(each, Sequence) for name in each}
+
+    def _count_regressions(self) -> int:
+        return sum(any(reason.code == "broke_others" for reason in each.reasons) for each in self._list_attempts())
+
+    def _list_missing(self) -> tuple[str, ...]:
+        """Return the packages for want of which nodes were skipped."""
+        skipped = self.state.numbers(Status.SKIPPED)
+        last = (self.state.execution(number).attempts[-1:] for number in skipped)
+        causes = (each.diagnosis for attempts in last for each in attempts if each.diagnosis is not None)
+        return tuple(dict.fromkeys(name for cause in causes for name in cause.packages))
 
     def list_tests(self, step: StepExecution) -> Iterator[str]:
         """Yield the tests that the commits of RED added for a node, without parameters."""

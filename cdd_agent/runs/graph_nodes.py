@@ -5,15 +5,26 @@ A node whose attempts are used up fails, and nodes that need it are skipped; the
 
 import math
 import re
-from collections.abc import Mapping
+import shlex
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import assert_never
 
 from cdd_agent.errors import UsageError
 from cdd_agent.events import Notice
+from cdd_agent.generation.diagnosis import Facts, diagnose
+from cdd_agent.generation.imports import ImportSources, add_imports
+from cdd_agent.generation.installation import ask_environment
+from cdd_agent.generation.late_code import write_late_code
 from cdd_agent.generation.plan import GenerationPlan
-from cdd_agent.generation.signatures import Deviation, check_signature
+from cdd_agent.generation.requirements import Environment, list_required, read_name
+from cdd_agent.generation.signatures import Deviation, check_signature, choose_stub_error
+from cdd_agent.generation.skeleton import list_complete
 from cdd_agent.git import commits
 from cdd_agent.runs.ledger import Known, Ledger, Unknown
 from cdd_agent.runs.private_branch import PrivateBranch
@@ -21,14 +32,16 @@ from cdd_agent.runs.run import Run, Source
 from cdd_agent.tdd.context import Brief, Context, Phase, Policy, ResumeCommands, WorkItem
 from cdd_agent.tdd.instructions import describe_item
 from cdd_agent.tdd.phase_run import Ending, How
+from cdd_agent.testrun.pytest_run import PytestSuite
+from cdd_agent.testrun.suite import Suite
 from cdd_agent.tickets.graph import Group, Node
 from cdd_agent.tickets.plan import find_ready
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work import state as states
-from cdd_agent.work.state import RunState, Status, StepExecution, StepKey, reconcile
+from cdd_agent.work.state import Diagnosis, RunState, Status, StepExecution, StepKey, reconcile
 from cdd_agent.work.state_file import load_state
-from cdd_agent.workspace.files import Workspace
-from pytest_tdd_agent.report import Clause, Part, Reason, SuiteReport, list_failing
+from cdd_agent.workspace.files import ConfinedFolder, Workspace
+from pytest_tdd_agent.report import Clause, Failure, Part, Reason, SuiteReport, list_failing
 
 MAX_ROUNDS = 8
 """Attempts at debugging a node after the first one."""
@@ -37,6 +50,10 @@ MIN_TESTS = 3
 PATH_SHARE = 0.8
 """The share of the paths of a subgraph that must have a passing integration test."""
 INTEGRATION_ATTEMPTS = 3
+_MAX_RETURNS = 2
+"""How often the tests of a node may be written anew because they are wrong."""
+_ANY_EXCEPTION = "BaseException"
+"""What a stub raises if the docstring names every other exception that counts as missing code."""
 _PATH_TEST = re.compile(r"test_path_([1-9][0-9]{0,3})(?![0-9])[^:]*")
 _INTEGRATION_TASK = (
     "Write `{tests}` with one test for each path: it calls the first part, passes what that gives on along the path, "
@@ -79,6 +96,8 @@ class GraphNodes:
         self._keys: tuple[StepKey, ...] = ()
         self.is_new = True
         """Whether no state was saved."""
+        self._written: tuple[str, ...] = ()
+        """The import paths of what the nodes define that have passed."""
 
     def adapt_policy(self, policy: Policy) -> Policy:
         """Return ``policy`` with the rules of this workflow."""
@@ -95,7 +114,21 @@ class GraphNodes:
         first = RunState(ticket_slug=self.ticket.slug, started_at=now, step_executions=states.pending_steps(keys))
         self.is_new = known is None
         state, self.remarks = reconcile(known or first, keys)
+        return self._pass_complete(state)
+
+    def _pass_complete(self, state: RunState) -> RunState:
+        """Return ``state`` with the nodes passed that the skeleton completes, such as enumerations."""
+        for title in self._complete:
+            step = next(each for each in state.step_executions.values() if each.title == title)
+            if step.status == Status.PENDING:
+                done = replace(step, status=Status.COMPLETED, completed_at=state.started_at)
+                state = states.replace_step(state, done)
         return state
+
+    @cached_property
+    def _complete(self) -> tuple[str, ...]:
+        graph, layout = self.plan.graph, self.plan.layout
+        return tuple(layout.title_of(graph.by_id[name]) for name in list_complete(graph, layout))
 
     def open(self, run: Run[Source]) -> RunState:
         """Return the state of the private branch, which goes on from the user's branch where nothing waits to land."""
@@ -120,7 +153,7 @@ class GraphNodes:
                     "This clone is shallow, so it may lack commits of the run. Nothing was touched.",
                     hint="git fetch --unshallow",
                 )
-        return replace(state, branch=self._branch.name)
+        return replace(self._pass_complete(state), branch=self._branch.name)
 
     def next(self, state: RunState) -> WorkItem | None:
         """Return the node in progress, else the first pending one in order whose dependencies have passed."""
@@ -132,6 +165,8 @@ class GraphNodes:
 
     def find(self, state: RunState, number: int) -> WorkItem | None:
         """Return the item of a node, or of integration tests; None if the graph no longer has it."""
+        passed = (self.find_node(state, each) for each in state.numbers(Status.COMPLETED))
+        self._written = tuple(name for node in passed if node for name in self.plan.layout.name_definitions(node))
         group = self.plan.integrations.get(state.execution(number).title)
         if group is not None:
             return self._make_integration(group, number)
@@ -144,6 +179,7 @@ class GraphNodes:
 
     def _make_item(self, node: Node, number: int) -> WorkItem:
         files, tests = self.plan.list_needed_files(node), self.plan.find_test_path(node)
+        raised = {choose_stub_error(each.docstring) for each in node.definitions}
         return WorkItem(
             ticket=self.ticket.slug,
             number=number,
@@ -154,6 +190,7 @@ class GraphNodes:
             tests=(),
             sources=self.plan.list_files(node),
             named=(tests, *files),
+            expects=tuple(raised.intersection({_ANY_EXCEPTION})),
             # So each sees its own files as those before it have left them, whatever runs beside it.
             exclusive=(tests, *self.plan.list_files(node)),
             extra_files=(tests,),
@@ -211,7 +248,57 @@ class GraphNodes:
             requirements=describe_item(item, heading="Part"),
             source="planning graph",
             check=check,
+            complete=partial(self._complete_files, node, workspace) if phase == "green" else None,
+            diagnose=partial(self._diagnose, phase=phase, context=context),
         )
+
+    def _complete_files(self, node: Node, workspace: Workspace) -> Iterator[str]:
+        """Write the code of a node's files that waited for it, and imports where only one can be meant."""
+        written = (*self._written, *self.plan.layout.name_definitions(node))
+        for path in dict.fromkeys(each.file_path for each in node.definitions):
+            real, module = self.plan.layout.map_path(path), self.plan.layout.module_of(path)
+            # Where the file is missing or no text, the gate says so.
+            with suppress(UsageError, OSError):
+                file = workspace.read_text(real)
+                late = write_late_code(file.text, written)
+                completed = add_imports(late, self._imports.find_available(module))
+                if completed.text == file.text:
+                    continue
+                ConfinedFolder(workspace.root).write(real, file.render(completed.text, is_whole=False).data)
+                if late != file.text:
+                    yield f"{real}: the code that waited for this part is active now."
+                if completed.added:
+                    yield f"{real}: added {', '.join(map(str, completed.added))}."
+
+    @cached_property
+    def _imports(self) -> ImportSources:
+        installed = [read_name(line).replace("-", "_") for line in list_required(self.plan.graph)]
+        return ImportSources.of(self.plan.graph, self.plan.layout, installed=installed)
+
+    def _diagnose(
+        self, report: SuiteReport, rerun: SuiteReport | None, *, phase: Phase, context: Context
+    ) -> Diagnosis | None:
+        """Return why the tests of a node fail; None if no rule says."""
+        python, required = find_python(context.suite), list_required(self.plan.graph)
+        layout = self.plan.layout
+        modules = (layout.module_of(path).partition(".")[0] for path, _ in layout.rows)
+        environment = Environment()
+        if any(failure.kind == "missing_module" for failure in _list_failures(report)):
+            with tempfile.TemporaryDirectory(prefix="cdd-environment-") as name:
+                environment = ask_environment(python, sandbox=context.suite.sandbox, folder=Path(name).resolve())
+        facts = Facts(
+            report=report,
+            rerun=rerun,
+            own=frozenset({"tests", "conftest", *modules}),
+            environment=environment,
+            required=required,
+            install=f"{shlex.quote(str(python))} -m pip install",
+        )
+        found = diagnose(facts)
+        if found.kind == "environment" and phase == "red" and not required:
+            # Nothing but these tests needs the package.
+            return replace(found, kind="test", advice="Write the tests without it.")
+        return None if found.kind == "unknown" else found
 
     def _brief_integration(self, item: WorkItem, group: Group) -> Brief:
         tests, count = self.plan.find_integration_path(group), len(self.plan.list_paths(group))
@@ -255,6 +342,8 @@ class GraphNodes:
                 return states.end_step(state, number, status=Status.COMPLETED, now=now)
             case How.FAILED | How.BLOCKED | How.PART | How.DROPPED:
                 return states.end_step(state, number, status=Status.FAILED, now=now, error=ending.why)
+            case How.LACKING:
+                return states.end_step(state, number, status=Status.SKIPPED, now=now, error=ending.why)
             case _:
                 assert_never(ending.how)
 
@@ -267,6 +356,16 @@ def _describe_deviation(found: Deviation) -> Clause:
     case = "signature_differs" if found.found else "signature_missing"
     parts = {"name": found.name, "part": found.part, "expected": found.expected, "found": found.found}
     return Clause(case, dict(parts))
+
+
+def find_python(suite: Suite) -> Path:
+    """Return the interpreter that runs the tests."""
+    return suite.interpreter.path if isinstance(suite, PytestSuite) else Path(sys.executable)
+
+
+def _list_failures(report: SuiteReport) -> Iterator[Failure]:
+    yield from (error.failure for error in report.collect_errors)
+    yield from (case.failure for case in report.tests if case.failure is not None)
 
 
 def list_passing_paths(report: SuiteReport, tests: str) -> frozenset[int]:
@@ -286,6 +385,10 @@ def adapt_policy(policy: Policy) -> Policy:
         policy,
         edit_format="tools",
         max_attempts=1 + MAX_ROUNDS,
+        max_identical_failures=1 + MAX_ROUNDS,
+        max_returns=_MAX_RETURNS,
+        is_strict=True,
+        reruns_failures=True,
         has_commands=False,
         named_only=True,
         targets_first=True,
