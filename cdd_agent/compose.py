@@ -20,6 +20,8 @@ from cdd_agent.clock import Clock, SystemClock
 from cdd_agent.config import settings
 from cdd_agent.config.options import Options
 from cdd_agent.config.trust import Approvals, Trust, find_user_folder, load_secret
+from cdd_agent.conversation import architect
+from cdd_agent.conversation.architect import Architect
 from cdd_agent.conversation.dialog import Dialog
 from cdd_agent.conversation.planner import Planner
 from cdd_agent.conversation.scout import Scout
@@ -38,7 +40,7 @@ from cdd_agent.hooks import NO_HOOKS, Hooks
 from cdd_agent.model import budget
 from cdd_agent.model.anthropic import AnthropicModel, Endpoint
 from cdd_agent.model.budget import Budget, Ceilings, Meter, Tally, format_unknown_price
-from cdd_agent.model.conversation import Model, derive_token
+from cdd_agent.model.conversation import Model, RoleModel, derive_token
 from cdd_agent.model.recording import PrivateData, RecordingModel, ReplayModel
 from cdd_agent.model.stream import AnswerLimits, redact_url
 from cdd_agent.review import Comments
@@ -393,6 +395,20 @@ class Composition:
         """Return the Planner for a ticket."""
         dialog = self.dialog(ticket, command="plan")
         return Planner(ticket, dialog=dialog, max_drafts=self.settings.max_drafts)
+
+    def architect(self, ticket: Ticket | None = None, *, is_optional: bool = False) -> Architect:
+        """Return the Architect for a graph, which may be that of a ticket.
+
+        ``is_optional``: a recording may lack its turns.
+        """
+        command, is_replay = "graph draft", self.options.find_recording(self.environment) is not None
+        meter = self._make_ticket_meter(ticket, command=command) if ticket else self._make_meter("a graph", go_on="cdd")
+        other = "" if is_replay else self.settings.architect_model
+        model = RoleModel(meter, other=other, is_optional=is_optional)
+        name = ticket.slug if ticket else "graph"
+        # What it drafts is a new repository, and a conversation about it cannot be resumed.
+        dialog = replace(self._make_dialog(meter, name), model=model, transcript=None, outline_tokens=0)
+        return Architect(dialog=dialog.of(architect.AGENT, name), max_drafts=self.settings.max_drafts)
 
     def dialog(self, ticket: Ticket, *, command: str) -> Dialog:
         """Return the context of a conversation that ``cdd COMMAND`` holds about a ticket."""

@@ -268,6 +268,15 @@ class PlanDrafted(msgspec.Struct, frozen=True, kw_only=True):
     """Empty if the draft was accepted and saved."""
 
 
+class GraphDrafted(msgspec.Struct, frozen=True, kw_only=True):
+    """The Architect submitted a draft of a planning graph."""
+
+    number: int
+    nodes: int
+    problems: tuple[str, ...]
+    """Empty if the draft can be generated."""
+
+
 class StepStarted(msgspec.Struct, frozen=True, kw_only=True):
     """The Executor started or continued a step."""
 
@@ -547,7 +556,7 @@ class ForkDropped(msgspec.Struct, frozen=True, kw_only=True):
 _RunEvent: TypeAlias = RunStarted | RunFinished | Notice | QuestionAsked | GuidanceGiven | TicketListed | StepListed
 _ModelEvent: TypeAlias = TextDelta | ThinkingDelta | TurnEnded | AnswerLost | Waiting | RetryScheduled | Compacted
 _ToolEvent: TypeAlias = ToolCalled | ToolReturned | FileChanged
-_DraftEvent: TypeAlias = SpecProposed | SpecSaved | PlanDrafted
+_DraftEvent: TypeAlias = SpecProposed | SpecSaved | PlanDrafted | GraphDrafted
 _StepEvent: TypeAlias = StepStarted | StepFinished | StepReviewed | AttemptStarted | Committed
 _TestEvent: TypeAlias = SuiteStarted | SuiteFinished | GateJudged
 _HistoryEvent: TypeAlias = HandoffListed | RunStanding | RollbackPlanned | RolledBack | ClaimChecked | HandoffsAudited

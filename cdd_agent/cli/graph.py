@@ -1,9 +1,12 @@
-"""The command ``cdd graph``: check a planning graph, and show it as a tree, a Mermaid diagram or a page of HTML."""
+"""The command ``cdd graph``: draft a planning graph, check it, and show it as a tree, a diagram or a page of HTML."""
 
 import json
+import os
+import shlex
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from contextlib import closing, nullcontext
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,14 +14,16 @@ from typing import TYPE_CHECKING
 import click
 
 from cdd_agent.cli.invocation import Invocation, headless
-from cdd_agent.errors import UsageError, format_count
+from cdd_agent.errors import BudgetSpent, GateClosed, UsageError, format_count
 
 if TYPE_CHECKING:
+    from cdd_agent.conversation.architect import LibraryDescription
     from cdd_agent.generation.layout import Layout
     from cdd_agent.generation.plan import GenerationPlan
     from cdd_agent.repl.screen import Screen
     from cdd_agent.tickets.graph import Graph, Group, ImportCycle, Node, NodeId
     from cdd_agent.tickets.graph_problems import GraphProblem
+    from cdd_agent.tickets.ticket import Ticket
 
 _MOST_NOTICES = 20
 _MOST_ROWS = 1_500
@@ -28,13 +33,27 @@ _MOST_TIP = 300
 _COLUMN, _ROW, _HEAD, _GAP, _SPACE = 240, 20, 44, 24, 90
 """Width of a module, height of a node, height of a module's title, space between modules and between columns."""
 _PARAGRAPH = "\n\n"
+_MOST_DESCRIPTION = 400_000
+"""Bytes of a description; a model reads it whole."""
 _MOST_LABEL = 30
 """Characters of a name in the picture."""
 
 
-@click.group(short_help="Check a planning graph, or show it as a tree or a picture.")
+@click.group(short_help="Draft a planning graph, check it, or show it as a tree or a picture.")
 def graph() -> None:
-    """Check and show planning graphs, which say what `cdd generate` is to build."""
+    """Draft, check and show planning graphs, which say what `cdd generate` is to build."""
+
+
+@graph.command(short_help="The Architect drafts a planning graph from a description.")
+@click.argument("words", nargs=-1, required=True, metavar="TEXT|FILE|SLUG")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="The file of the graph.")
+@headless
+def draft(invocation: Invocation, *, words: tuple[str, ...], out: Path | None) -> None:
+    """Let the Architect draft a planning graph from TEXT, from a FILE such as nl_spec.md, or from the spec of a ticket.
+
+    The graph is shown as a tree before it is saved: in graph.json beside FILE, in the ticket's folder, or here.
+    """
+    GraphDrafting.of(" ".join(words), out=out, invocation=invocation).carry_out(invocation)
 
 
 @graph.command(short_help="Say what is wrong with a planning graph.")
@@ -90,6 +109,101 @@ def show(invocation: Invocation, *, file: Path, mermaid: bool, page: Path | None
         _print({"event": "GraphShown", "file": str(file), "package": view.layout.package, "groups": view.as_fields()})
     else:
         show_tree(view, screen=invocation.screen)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphDrafting:
+    """A description, and the file to which its graph goes."""
+
+    description: "LibraryDescription"
+    out: Path
+    metadata: Mapping[str, object]
+    """What the graph says about its source."""
+    ticket: "Ticket | None" = None
+
+    @classmethod
+    def of(cls, words: str, *, out: Path | None, invocation: Invocation) -> "GraphDrafting":
+        """Read what ``words`` name: a file, a ticket, or what the library is to do."""
+        from cdd_agent.conversation.architect import LibraryDescription
+        from cdd_agent.conversation.planner import load_complete_spec
+        from cdd_agent.storage import read_text
+        from cdd_agent.tickets import spec
+        from cdd_agent.tickets.ticket import find
+
+        is_word, file, ticket = len(words.split()) == 1, Path(words), None
+        if not words.strip():
+            raise UsageError("The description is empty.", hint='cdd graph draft "a library that converts units"')
+        if not is_word and not file.is_file():
+            description = LibraryDescription(text=words, source="description")
+            return cls(description=description, out=out or Path("graph.json"), metadata={"request": words})
+        if is_word and not file.suffix and not file.is_file():
+            ticket = find(invocation.project.root, words)
+            load_complete_spec(ticket)
+            file, text = ticket.spec_path, spec.load_text(ticket.spec_path)
+        else:
+            hint = "check the path, or say in several words what the library is to do"
+            text = read_text(file, limit_bytes=_MOST_DESCRIPTION, missing_hint=hint)
+        target = out or file.parent / "graph.json"
+        return cls(
+            description=LibraryDescription(text=text.removeprefix("\ufeff"), source=file.name),
+            out=target,
+            metadata={"nl_spec_path": os.path.relpath(file.resolve(), target.resolve().parent)},
+            ticket=ticket,
+        )
+
+    def carry_out(self, invocation: Invocation) -> None:
+        """Draft the graph, show it, and save it if the user agrees."""
+        from cdd_agent.events import Notice
+        from cdd_agent.repl.render import READY
+
+        if self.out.exists() and not invocation.is_agreed(f"{self.out} exists. Replace it?"):
+            return
+        project = invocation.project
+        with nullcontext() if invocation.at_prompt else closing(project), invocation.screen.working(READY):
+            if self.ticket is not None:
+                project.follow(self.ticket.slug)
+            graph = self._draft(invocation)
+            if graph is None:
+                invocation.screen.line("Nothing was saved.")
+                return
+            _save(graph, self.out)
+            project.emit(Notice(text=f"The graph is saved. Next: cdd generate {shlex.quote(str(self.out))} --out DIR"))
+
+    def _draft(self, invocation: Invocation) -> "Graph | None":
+        """Return a graph to which the user agrees, if there is one; keep a refused draft in a file of its own."""
+        from cdd_agent.generation.plan import find_draft_problems
+
+        architect = invocation.project.architect(self.ticket)
+
+        def show(drafted: "Graph") -> None:
+            if not invocation.as_json:
+                show_tree(_make_view(drafted, file=self.out, notices=()), screen=invocation.screen)
+
+        try:
+            found = architect.draft(
+                self.description, find_problems=lambda drafted: find_draft_problems(drafted, self.out.stem), show=show
+            )
+        except (GateClosed, BudgetSpent) as error:
+            if not architect.nodes:
+                raise
+            kept = self.out.with_suffix(".refused.json")
+            _save(architect.graph, kept)
+            hint = f"{error.hint}; the draft is in {kept}: correct it, then: cdd graph check {shlex.quote(str(kept))}"
+            raise type(error)(error.happened, hint=hint) from error
+        if found is None:
+            return None
+        facts = {"model": architect.dialog.model.name, "time": invocation.project.clock.now()}
+        return replace(found, metadata={**found.metadata, **self.metadata, **facts})
+
+
+def _save(graph: "Graph", path: Path) -> None:
+    from cdd_agent.tickets.graph_file import save_graph
+
+    try:
+        save_graph(graph, path)
+    except OSError as error:
+        happened = f"{path} cannot be written: {error.strerror or error}."
+        raise UsageError(happened, hint="name another file: --out graph.json") from error
 
 
 def _lay_out(graph: "Graph", file: Path) -> "Layout":

@@ -100,7 +100,7 @@ class Settings:
     context_tokens: int = 8_000
     """The most tokens of a step's files in the first request of an attempt, and of the outline of the project."""
     max_drafts: int = 3
-    """Drafts of the Planner before the problems of the last one are shown."""
+    """Drafts of the Planner or the Architect before the problems of the last one are shown."""
     refactor: Literal["always", "never"] = "always"
     """Whether feature and bug steps end with a REFACTOR phase."""
     test_timeout_s: float = 120.0
@@ -113,6 +113,8 @@ class Settings:
     """The largest number of further examples with which a second agent tries to refute an open GREEN."""
     examiner_model: str = ""
     """The id of its model; empty: ``model``."""
+    architect_model: str = ""
+    """The id of the model that drafts planning graphs and answers what they leave open; empty: ``model``."""
     max_tokens_per_step: int = 5_000_000
     """Tokens read and written, cached or not, by a step or a conversation. 0 means no limit, here and below."""
     max_tokens_per_ticket: int = 25_000_000

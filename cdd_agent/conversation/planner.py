@@ -188,7 +188,7 @@ class Planner:
         self.ticket = ticket
         self.dialog = dialog.of("planner", ticket.slug)
         self._max_drafts = max_drafts
-        self._spec = _load_complete_spec(ticket)
+        self._spec = load_complete_spec(ticket)
         self.conversation = self.dialog.start()
         """The conversation. The caller may replace it between two drafts."""
         self._drafts: list[tuple[str, ...]] = []
@@ -203,7 +203,7 @@ class Planner:
 
     def draft(self, request: str = "") -> Plan:
         """Return the accepted and saved plan; raise ``GateClosed`` with the problems of the last draft."""
-        self._spec = _load_complete_spec(self.ticket)
+        self._spec = load_complete_spec(self.ticket)
         self._drafts, self._accepted = [], None
         self.conversation = self.dialog.summarize_if_long(self.conversation)
         outline = self.dialog.outline(self.conversation)
@@ -224,7 +224,7 @@ class Planner:
 
     def load(self) -> Plan:
         """Load the plan from disk, even if it has problems. Raises ``DocumentError`` if it cannot be parsed."""
-        self._spec = _load_complete_spec(self.ticket)
+        self._spec = load_complete_spec(self.ticket)
         return plan_markdown.load(self.ticket.plan_path, default_kind=choose_default_kind(self._spec.type))
 
     def find_problems(self, plan: Plan) -> tuple[Problem, ...]:
@@ -321,7 +321,8 @@ class Planner:
         return plan_markdown.load_text(self.ticket.plan_path) if self.ticket.plan_path.exists() else None
 
 
-def _load_complete_spec(ticket: Ticket) -> Spec:
+def load_complete_spec(ticket: Ticket) -> Spec:
+    """Return the spec of a ticket; raise ``UsageError`` if it is not complete."""
     complete = spec.load(ticket.spec_path)
     missing = spec.find_missing(complete)
     if missing:

@@ -3,17 +3,28 @@
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 from cdd_agent.generation.layout import Layout
-from cdd_agent.generation.signatures import list_type_names
+from cdd_agent.generation.signatures import Kind, find_open_questions, list_type_names
 from cdd_agent.storage import read_ordinary
-from cdd_agent.tickets.graph import Graph, Group, Node, NodeId, find_closure, find_ends, find_needs, order_subgraphs
+from cdd_agent.tickets.graph import (
+    Graph,
+    Group,
+    Node,
+    NodeId,
+    find_closure,
+    find_ends,
+    find_import_cycles,
+    find_needs,
+    order_subgraphs,
+)
 from cdd_agent.tickets.graph_file import load_graph
+from cdd_agent.tickets.graph_problems import GraphProblem, describe_node, find_problems
 from cdd_agent.work.state import RunState, StepKey
 
 MOST_PATHS = 20
@@ -29,6 +40,33 @@ def load_plan(path: Path) -> "GenerationPlan":
     """Read a graph; raise ``DocumentError`` with its problems."""
     graph, _ = load_graph(path, lambda graph: Layout.of(graph, path.stem).map_path)
     return GenerationPlan(graph=graph, layout=Layout.of(graph, path.stem), source=path)
+
+
+def find_draft_problems(graph: Graph, name: str) -> tuple[GraphProblem, ...]:
+    """Return why a drafted graph cannot be generated just as it is. ``name``: of its file, without the ending.
+
+    A draft that leaves things open, or whose modules import each other, is better drafted again than generated.
+    """
+    if problems := find_problems(graph, lambda graph: Layout.of(graph, name).map_path):
+        return problems
+    found = list(list_open(graph, kinds=("code", "methods", "parameters", "signature")))
+    for cycle in find_import_cycles(graph, Layout.of(graph, name).module_of):
+        circle = " -> ".join((*cycle.modules, cycle.modules[0]))
+        message = f"it needs {cycle.target!r}, so modules import each other in a circle: {circle}"
+        hint = "move one of the two, or put what both need into another module"
+        found.append(describe_node(graph.by_id[cycle.source], message, hint=hint, key="dependencies"))
+    return tuple(found)
+
+
+def list_open(graph: Graph, *, kinds: Collection[Kind] | None = None) -> tuple[GraphProblem, ...]:
+    """Return what a graph leaves open, of all kinds or of some."""
+    return tuple(
+        replace(
+            describe_node(graph.by_id[each.id], each.what, hint="write its signature as in a stub file"), name=each.name
+        )
+        for each in find_open_questions(graph)
+        if kinds is None or each.kind in kinds
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

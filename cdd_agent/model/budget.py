@@ -223,7 +223,7 @@ def totals_from_usage(usage: Usage, *, cost_usd: float | None) -> Usage:
 
 MAX_JOURNAL_BYTES = 64_000_000
 """Size of a journal with about ten thousand turns."""
-_TALKERS = ("socrates", "planner", "scout")
+_TALKERS = ("socrates", "planner", "scout", "architect")
 """The agents of conversations; the usage of all others is saved in the state of the run that they work for."""
 
 

@@ -345,6 +345,25 @@ class Model(Protocol):
         ...
 
 
+class RoleModel:
+    """A model that answers for one role: the inner one, or another one of the same service."""
+
+    def __init__(self, inner: Model, *, other: str = "", is_optional: bool = False) -> None:
+        """``other``: the id of the other model; empty: the same. ``is_optional``: a recording may lack the turns."""
+        self.name = other or inner.name
+        self._inner = inner
+        self._other = other
+        self._is_optional = is_optional
+
+    def check(self) -> None:
+        """Check the inner model."""
+        self._inner.check()
+
+    def reply(self, request: Request, *, emit: Emit) -> Turn:
+        """Return the model's turn; raise ``TurnMissing`` if a recording lacks an optional one."""
+        return self._inner.reply(replace(request, model=self._other, is_optional=self._is_optional), emit=emit)
+
+
 THINKING: dict[str, JSON] = {"type": "adaptive", "display": "summarized"}
 """The model decides how much it thinks; a summary of its thoughts is shown."""
 CACHE_MARK: dict[str, JSON] = {"type": "ephemeral"}

@@ -36,7 +36,7 @@ COMMANDS = (
     SlashCommand(
         "graph",
         "WORD FILE",
-        "check FILE: check a planning graph; show FILE: as a tree, or with --html PAGE as a picture",
+        "draft TEXT: draft a planning graph; check FILE; show FILE: as a tree, or with --html PAGE as a picture",
     ),
     SlashCommand("generate", "GRAPH --out DIR", "generate a tested repository from a planning graph, node by node"),
     SlashCommand("audit", "[RANGE]", "check the claims of handoff notes by running the tests again"),
@@ -105,6 +105,7 @@ FORK_WORDS = {
 """The words after ``/fork`` -> their help texts; other words are a direction."""
 
 GRAPH_WORDS = {
+    "draft": "TEXT, FILE or SLUG: the Architect drafts a graph; --out FILE",
     "check": "FILE: say what is wrong with a planning graph",
     "show": "FILE: show it as a tree; --mermaid, --html PAGE",
 }
@@ -144,8 +145,10 @@ def parse_command(line: str, own: Iterable[SlashCommand] = ()) -> tuple[SlashCom
     raise UsageError(f"Unknown command /{name}.", hint=f"{question}/help lists the commands")
 
 
-_DESCRIPTION = re.compile(r"tdd\s+run\s+((?:--\S+\s+)*)(.*?)((?:\s+--(?:allow-dirty|in-place))*)", re.DOTALL)
-"""Options, the description of a feature, which needs no quotes, and options."""
+_DESCRIPTION = re.compile(
+    r"(tdd\s+run|graph\s+draft)\s+((?:--\S+\s+)*)(.*?)((?:\s+--(?:allow-dirty|in-place|out[\s=]\S+))*)", re.DOTALL
+)
+"""A command, options, the description of a feature or a library, which needs no quotes, and options."""
 
 
 def split_words(line: str) -> list[str]:
@@ -155,8 +158,8 @@ def split_words(line: str) -> list[str]:
     ['tdd', 'run', '--allow-dirty', "the user's cart"]
     """
     if described := _DESCRIPTION.fullmatch(line):
-        before, text, behind = described.groups()
-        return ["tdd", "run", *before.split(), *behind.split(), text]
+        command, before, text, behind = described.groups()
+        return [*command.split(), *before.split(), *behind.split(), text]
     try:
         return shlex.split(line)
     except ValueError as error:

@@ -42,7 +42,7 @@ ASKS_DEVELOPER = "AskDeveloper"
 COMMAND_WENT_WELL = "exit status 0"
 """The first line of a successful Bash call, which is not shown."""
 
-_AT_THE_PROMPT = ("socrates", "planner", "scout")
+_AT_THE_PROMPT = ("socrates", "planner", "scout", "architect")
 _SPEAKERS = {"green": "Implementer"}
 
 _GUIDE_WIDTH = 4
@@ -332,7 +332,13 @@ class Renderer:
                 self._line(f"{screen.symbols['open']} spec.yaml saved: {keys}{still}", style="green")
             case events.PlanDrafted(number=number, problems=()):
                 self._line(f"{screen.symbols['open']} Draft {number} accepted: plan.md saved", style="green")
-            case events.PlanDrafted(number=number, problems=problems):
+            case events.GraphDrafted(number=number, nodes=nodes, problems=()):
+                count = format_count(nodes, "node")
+                self._line(f"{screen.symbols['open']} Draft {number} has no problems: {count}", style="green")
+            case (
+                events.PlanDrafted(number=number, problems=problems)
+                | events.GraphDrafted(number=number, problems=problems)
+            ):
                 self._line(f"{screen.symbols['closed']} Draft {number} refused", style="bold reverse red")
                 for problem in problems:
                     self._line(problem, style="red", deeper=2)

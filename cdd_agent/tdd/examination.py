@@ -12,13 +12,13 @@ from msgspec import structs
 
 from cdd_agent.agent.loop import run_agent
 from cdd_agent.errors import BudgetSpent, ModelError, TurnMissing, UsageError
-from cdd_agent.events import Emit, Notice
+from cdd_agent.events import Notice
 from cdd_agent.evidence import examiner
 from cdd_agent.evidence.clean_copy import CheckRequest, Findings, note
 from cdd_agent.evidence.examiner import Examples
 from cdd_agent.evidence.mutation import TimedRuns, TimeUp, find_obstacle
 from cdd_agent.git.runner import GitError
-from cdd_agent.model.conversation import Conversation, Marks, Model, Request, Turn
+from cdd_agent.model.conversation import Conversation, Marks, RoleModel
 from cdd_agent.storage import read_ordinary, write_atomic
 from cdd_agent.tdd.context import Context, WorkItem
 from cdd_agent.work.wording import explain
@@ -30,24 +30,6 @@ _PROMPT = Path(__file__).parent / "prompts" / "examiner.md"
 _SECOND_LOOK = _PROMPT.with_name("second_look.md")
 _MAX_TURNS = 3
 _LIMIT_BYTES = 1_000_000
-
-
-class OptionalTurns:
-    """The model of a run, or another one of the same service, asked for turns that a recording may lack."""
-
-    def __init__(self, inner: Model, *, other: str = "") -> None:
-        """``other`` is the id of the other model; empty: the same."""
-        self.name = other or inner.name
-        self._inner = inner
-        self._other = other
-
-    def check(self) -> None:
-        """Check the inner model."""
-        self._inner.check()
-
-    def reply(self, request: Request, *, emit: Emit) -> Turn:
-        """Return the model's turn; raise ``TurnMissing`` if a recording lacks it."""
-        return self._inner.reply(replace(request, model=self._other, is_optional=True), emit=emit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +162,7 @@ class Examination:
     def _ask(self, conversation: Conversation, text: str) -> str:
         context, policy = self.context, self.context.policy
         conversation.say(text)
-        model = OptionalTurns(context.model, other=policy.examiner_model)
+        model = RoleModel(context.model, other=policy.examiner_model, is_optional=True)
         budget = replace(policy.budget, max_turns=_MAX_TURNS)
         return run_agent(conversation, (), model=model, budget=budget, emit=context.emit, agent=AGENT).text
 

@@ -15,12 +15,19 @@ from cdd_agent.errors import TurnMissing, UsageError
 from cdd_agent.events import Notice
 from cdd_agent.git.tree_store import Snapshot
 from cdd_agent.model.budget import Budget, find_context_window
-from cdd_agent.model.conversation import CHARACTERS_PER_TOKEN, Conversation, Marks, Message, Model, find_last_words
+from cdd_agent.model.conversation import (
+    CHARACTERS_PER_TOKEN,
+    Conversation,
+    Marks,
+    Message,
+    Model,
+    RoleModel,
+    find_last_words,
+)
 from cdd_agent.tdd import verdict
 from cdd_agent.tdd.baseline import PatientModel, leave_out, list_added_tests
 from cdd_agent.tdd.briefing import ShownFiles, format_diff, is_cut, outline_files, show_step_files
 from cdd_agent.tdd.context import Brief
-from cdd_agent.tdd.examination import OptionalTurns
 from cdd_agent.tdd.instructions import (
     Circumstance,
     Occasion,
@@ -181,7 +188,7 @@ class PhaseAgent:
         left = None if tokens is None else tokens - run.usage.tokens
         rest = replace(budget.subtract_calls(run.calls), max_turns=turns, max_tokens_total=left)
         try:
-            more = talk(OptionalTurns(model), rest)
+            more = talk(RoleModel(model, is_optional=True), rest)
         except TurnMissing:  # a recording that was made without the nudge
             return run
         return replace(more, turns=run.turns + more.turns, calls=run.calls + more.calls, usage=run.usage + more.usage)

@@ -155,7 +155,7 @@ def encode_graph(graph: Graph) -> bytes:
     """Return the file of a graph, which is read back as the same graph."""
     document = {
         "schema": SCHEMA,
-        "nodes": [_encode_node(node) for node in graph.nodes],
+        "nodes": [encode_node(node) for node in graph.nodes],
         "edges": [_encode_edge(edge) for edge in graph.edges],
         "metadata": dict(graph.metadata),
         **graph.further,
@@ -163,7 +163,8 @@ def encode_graph(graph: Graph) -> bytes:
     return msgspec.json.format(documents.encode_json(document), indent=2) + b"\n"
 
 
-def _encode_node(node: Node) -> dict[str, object]:
+def encode_node(node: Node) -> dict[str, object]:
+    """Return a node as JSON."""
     fields: dict[str, object] = {
         "id": node.id,
         "name": node.name,

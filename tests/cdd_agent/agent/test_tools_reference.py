@@ -11,10 +11,12 @@ from cdd_agent.agent.tools import (
     make_run_tests_tool,
     make_search_tools,
 )
+from cdd_agent.conversation.architect import Architect, LibraryDescription
 from cdd_agent.conversation.dialog import Dialog
 from cdd_agent.conversation.planner import Planner
 from cdd_agent.conversation.socrates import Socrates
 from cdd_agent.errors import GateClosed
+from cdd_agent.generation.plan import list_open
 from cdd_agent.model.budget import Budget
 from cdd_agent.model.conversation import ToolSpec
 from cdd_agent.sandbox.port import Access
@@ -22,20 +24,25 @@ from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.tdd.tools import make_answer_tool
 from cdd_agent.tickets import ticket as tickets
 from cdd_agent.workspace.files import Workspace
+from tests.fakes.graphs import leaf, make_graph
 from tests.fakes.model import ScriptedModel, says
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "tools.md"
 
 
 def of_conversations(workspace: Workspace) -> list[ToolSpec]:
-    """The tools that Socrates and the Planner have of their own, as a model is offered them."""
+    """The tools that Socrates, the Planner and the Architect have of their own, as a model is offered them."""
     ticket = tickets.create(workspace.root, "sale", title="A sale", type="feature")
-    model = ScriptedModel([says("For whom?"), says("No.")])
+    model = ScriptedModel([says("For whom?"), *[says("No.")] * 3])
     dialog = Dialog(workspace=workspace, model=model, budget=Budget(), emit=lambda _: None)
     Socrates(ticket, dialog=dialog).open(somebody_answers=True)
     ticket.spec_path.write_text("title: A sale\ndescription: d\nacceptance_criteria:\n- THE SYSTEM SHALL sell\n")
     with pytest.raises(GateClosed):
         Planner(ticket, dialog=dialog, max_drafts=1).draft()
+    architect = Architect(dialog=dialog.of("architect"), max_drafts=1)
+    with pytest.raises(GateClosed):
+        architect.draft(LibraryDescription(text="A sale", source="words"), find_problems=list_open, show=lambda _: None)
+    architect.answer(make_graph(leaf("sell")), find_open=list_open)
     return [tool for request in model.requests for tool in request.tools if tool.name not in ("Read", "Glob", "Grep")]
 
 

@@ -132,7 +132,7 @@ def test_every_setting_is_a_limit_or_the_model_s_id() -> None:
     """Whoever adds one decides here that a stranger's repository may set it."""
     assert {field.name for field in fields(Settings)} == {
         *("model", "max_tokens", "max_attempts", "max_turns", "max_calls_per_turn", "max_drafts", "refactor"),
-        *("test_timeout_s", "test_reruns", "evidence_timeout_s", "examiner", "examiner_model"),
+        *("test_timeout_s", "test_reruns", "evidence_timeout_s", "examiner", "examiner_model", "architect_model"),
         *(f"max_{what}_per_{scope}" for what in ("tokens", "usd", "calls", "minutes") for scope in ("step", "ticket")),
         *("compact_at_percent", "edit_format", "approvals", "editing_mode", "green"),
         *("framework", "test_command", "accept_unstructured", "run_tree_copy_mb", "run_tree_copy_files"),

@@ -14,7 +14,7 @@ from prompt_toolkit.input import DummyInput
 from prompt_toolkit.layout import BufferControl, Layout, Window
 from prompt_toolkit.output import DummyOutput
 
-from cdd_agent.repl.commands import COMMANDS, TDD_WORDS
+from cdd_agent.repl.commands import COMMANDS, GRAPH_WORDS, TDD_WORDS
 from cdd_agent.repl.completion import Candidates, PromptCompleter, is_file_prefix, is_missing_argument, quote_path
 from cdd_agent.repl.terminal import PromptStatus
 
@@ -71,7 +71,7 @@ def test_what_begins_so_comes_before_what_only_holds_the_letters() -> None:
         ("/tdd rollback ", ["8ab2c01d11", "77aa00bb11"]),
         ("/tdd rollback 77", ["77aa00bb11"]),
         ("/tdd resume ", []),
-        ("/graph ", ["check", "show"]),
+        ("/graph ", list(GRAPH_WORDS)),
         ("/graph check ", []),
         ("/green ", ["tests/test_export.py"]),
         ("/green tests/test_a.py expo", ["tests/test_export.py"]),

@@ -70,6 +70,8 @@ CASES: list[tuple[Event, str]] = [
         events.PlanDrafted(ticket="t", number=1, problems=("line 3: no title",)),
         "✘ Draft 1 refused\n  line 3: no title\n",
     ),
+    (events.GraphDrafted(number=1, nodes=2, problems=()), "✔ Draft 1 has no problems: 2 nodes\n"),
+    (events.GraphDrafted(number=1, nodes=2, problems=("a needs b",)), "✘ Draft 1 refused\n  a needs b\n"),
     (events.StepStarted(number=2, total=3, title="Quotes"), "Step 2/3  Quotes\n"),
     (events.StepFinished(number=2, status="completed", error=None), "✔ Step 2 completed\n"),
     (events.StepFinished(number=2, status="failed", error="RED was refused"), "✘ Step 2 failed: RED was refused\n"),
