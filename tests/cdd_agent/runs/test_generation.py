@@ -13,13 +13,14 @@ import pytest
 
 from cdd_agent.compose import Composition
 from cdd_agent.config.options import Options
-from cdd_agent.errors import BudgetSpent, GateClosed, UsageError
+from cdd_agent.errors import BudgetSpent, ExitCode, GateClosed, UsageError
 from cdd_agent.events import AttemptStarted, Emit, Event, Notice, StepFinished
 from cdd_agent.generation.plan import GenerationPlan, load_plan
 from cdd_agent.git.repository import CommitId
 from cdd_agent.repl.generation_actions import Boundary
 from cdd_agent.repl.render import show_other_runs, show_ticket
 from cdd_agent.repl.review_actions import show_overview
+from cdd_agent.repl.state import SessionState
 from cdd_agent.runs.back import Back
 from cdd_agent.runs.generation import is_output, prepare_output
 from cdd_agent.runs.places import find_run, list_present
@@ -258,6 +259,8 @@ def test_status_review_and_report_speak_of_nodes_and_a_fork_is_refused(output: O
         show_other_runs(list_present(output.folder), screen=screen)
         show_ticket(run, screen=screen, journal=output.folder / "none")
         show_overview(made.review(run).steps, screen=screen)
+        session = SessionState(made, screen=screen, run=lambda _: ExitCode.DONE)
+        assert session.find_ticket("").slug == "wordkit"  # the only run of the project
     shown = printed.getvalue()
     assert "Generate wordkit from graph.json: complete. Its parts: cdd status wordkit" in " ".join(shown.split())
     assert "Node 6  stats.report.summarize" in shown
