@@ -22,6 +22,7 @@ from cdd_agent.tdd.phase_task import PhaseTask, needs_no_test
 from cdd_agent.tdd.verdict import adapt_to_review
 from cdd_agent.untrusted.keys import mask
 from cdd_agent.untrusted.text import format_line
+from cdd_agent.work.outcome import Covered
 from cdd_agent.work.state import AttemptRecord, Diagnosis, StepExecution
 from cdd_agent.work.wording import change_finding, change_reason, format_reason
 
@@ -81,7 +82,7 @@ class Attempt:
                 reasons=() if record.is_open else record.reasons,
                 evidence=judgment.evidence or self._summarize_tests(judgment, judge.reused),
                 finding=record.finding or "",
-                is_expected=needs_no_test(record, task.step),
+                is_expected=needs_no_test(record, task.step) or self._passes_as_expected(record),
             )
         )
         added = "" if record.is_open else self._report_closed_gate(record)
@@ -94,6 +95,10 @@ class Attempt:
             hide(self._summarize(run, work=work, claim=claim)),
         )
         return replace(record, answer=answer, words=words, summary=summary)
+
+    def _passes_as_expected(self, record: AttemptRecord) -> bool:
+        """Return whether the tests are about code that exists, and pass."""
+        return self._task.context.policy.expects_pass and isinstance(record.outcome, Covered)
 
     def _announce(self) -> None:
         task, item = self._task, self._task.item
