@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cdd_agent.generation.plan import GenerationPlan
     from cdd_agent.repl.screen import Screen
     from cdd_agent.tickets.graph import Graph, Group, ImportCycle, Node, NodeId
+    from cdd_agent.tickets.graph_outline import GraphOutline
     from cdd_agent.tickets.graph_problems import GraphProblem
     from cdd_agent.tickets.ticket import Ticket
 
@@ -54,6 +55,48 @@ def draft(invocation: Invocation, *, words: tuple[str, ...], out: Path | None) -
     The graph is shown as a tree before it is saved: in graph.json beside FILE, in the ticket's folder, or here.
     """
     GraphDrafting.of(" ".join(words), out=out, invocation=invocation).carry_out(invocation)
+
+
+@graph.command("from", short_help="Make a planning graph of a plan, or of the tasks of Task Master.")
+@click.argument("source", type=click.Path(path_type=Path), metavar="PLAN|TASKS")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="The file of the graph.")
+@click.option("--tag", default="", metavar="NAME", help="The list in a tasks.json that has several.")
+@headless
+def from_(invocation: Invocation, *, source: Path, out: Path | None, tag: str) -> None:
+    """Make a planning graph of a plan.md, or of a tasks.json of Task Master; it goes to graph.json beside it.
+
+    Functions and classes that the text does not write as code are left to the Architect.
+    """
+    from cdd_agent.conversation.architect import LibraryDescription
+
+    text, outline = _read_outline(source, tag=tag)
+    target = out or source.parent / "graph.json"
+    named = os.path.relpath(source.resolve(), target.resolve().parent)
+    described = LibraryDescription(text=text, source=source.name, start=outline.graph, gaps=outline.gaps)
+    drafting = GraphDrafting(description=described, out=target, metadata={"nl_spec_path": named})
+    for notice in outline.notices[:_MOST_NOTICES]:
+        invocation.screen.note(notice)
+    if outline.gaps:
+        count = format_count(len(outline.gaps), "gap")
+        invocation.screen.line(f"The text alone makes no graph; the Architect closes {count}:")
+        invocation.screen.items(outline.gaps, most=_MOST_NOTICES)
+        drafting.carry_out(invocation)
+    else:
+        drafting.save_outline(invocation)
+
+
+def _read_outline(source: Path, *, tag: str) -> "tuple[str, GraphOutline]":
+    """Return the text of a plan or of tasks, and its outline."""
+    from cdd_agent.storage import read_text
+    from cdd_agent.tickets import plan_markdown
+    from cdd_agent.tickets.graph_outline import outline_plan, outline_tasks
+
+    if source.suffix not in (".json", ".md"):
+        raise UsageError(f"{source} is neither a plan nor a list of tasks.", hint="name a plan.md or a tasks.json")
+    text = read_text(source, limit_bytes=_MOST_DESCRIPTION, missing_hint="name a plan.md or a tasks.json")
+    if source.suffix == ".json":
+        return text, outline_tasks(text, path=str(source), tag=tag)
+    return text, outline_plan(plan_markdown.parse(text, path=str(source)))
 
 
 @graph.command(short_help="Say what is wrong with a planning graph.")
@@ -106,7 +149,7 @@ def show(invocation: Invocation, *, file: Path, mermaid: bool, page: Path | None
         for line in list_mermaid(view):
             click.echo(line)
     elif invocation.as_json:
-        _print({"event": "GraphShown", "file": str(file), "package": view.layout.package, "groups": view.as_fields()})
+        _print_view(view)
     else:
         show_tree(view, screen=invocation.screen)
 
@@ -118,7 +161,7 @@ class GraphDrafting:
     description: "LibraryDescription"
     out: Path
     metadata: Mapping[str, object]
-    """What the graph says about its source."""
+    """The source and the request, as the graph names them."""
     ticket: "Ticket | None" = None
 
     @classmethod
@@ -169,8 +212,28 @@ class GraphDrafting:
             _save(graph, self.out)
             project.emit(Notice(text=f"The graph is saved. Next: cdd generate {shlex.quote(str(self.out))} --out DIR"))
 
+    def save_outline(self, invocation: Invocation) -> None:
+        """Show and save a graph that needs no model; raises ``DocumentError`` if it has problems."""
+        from cdd_agent.tickets.graph_problems import find_problems, make_error
+
+        assert self.description.start is not None
+        start = self.description.start
+        made = replace(start, metadata={**start.metadata, **self.metadata})
+        if problems := find_problems(made, lambda graph: _lay_out(graph, self.out).map_path):
+            raise make_error(problems, path=self.description.source)
+        if self.out.exists() and not invocation.is_agreed(f"{self.out} exists. Replace it?"):
+            return
+        view = _make_view(made, file=self.out, notices=())
+        _save(made, self.out)
+        if invocation.as_json:
+            _print_view(view)
+            return
+        show_tree(view, screen=invocation.screen)
+        _show_remarks(view, screen=invocation.screen)
+        invocation.screen.line(f"The graph is saved. Next: cdd generate {shlex.quote(str(self.out))} --out DIR")
+
     def _draft(self, invocation: Invocation) -> "Graph | None":
-        """Return a graph to which the user agrees, if there is one; keep a refused draft in a file of its own."""
+        """Return a graph to which the user agrees, if there is one; save a refused draft in another file."""
         from cdd_agent.generation.plan import find_draft_problems
 
         architect = invocation.project.architect(self.ticket)
@@ -216,6 +279,11 @@ def _make_view(graph: "Graph", *, file: Path, notices: "tuple[GraphProblem, ...]
     from cdd_agent.generation.plan import GenerationPlan
 
     return GraphView(plan=GenerationPlan(graph=graph, layout=_lay_out(graph, file), source=file), notices=notices)
+
+
+def _print_view(view: "GraphView") -> None:
+    package, groups = view.layout.package, view.as_fields()
+    _print({"event": "GraphShown", "file": str(view.plan.source), "package": package, "groups": groups})
 
 
 def _print(fields: Mapping[str, object]) -> None:

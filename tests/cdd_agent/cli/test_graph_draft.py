@@ -1,4 +1,4 @@
-"""``cdd graph draft`` with a recording."""
+"""``cdd graph draft`` and ``cdd graph from``, with a recording."""
 
 import json
 from collections.abc import Mapping
@@ -105,3 +105,54 @@ def test_a_refused_draft_stays_in_a_file_of_its_own(here: Path, capsys: pytest.C
 def test_one_word_that_names_nothing_is_an_error(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*record(), "graph", "draft", words]) == 2
     assert said in capsys.readouterr().err
+
+
+PLAN = """\
+# Implementation Plan: Sums
+
+## Steps
+
+### Step 1: Add
+- Depends on: none
+- Files: `src/sums/basic.py`
+- Tests: `tests/test_basic.py::test_add`
+- Criteria: AC-1
+- Kind: feature
+
+Write `add(first: int, second: int) -> int`, which returns the sum.
+"""
+
+
+def test_a_plan_that_writes_its_functions_needs_no_model(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "plan.md").write_text(PLAN, encoding="utf-8")
+    assert run(["graph", "from", "plan.md"]) == 0
+    printed = capsys.readouterr().out
+    assert "1 add" in printed
+    assert printed.endswith("The graph is saved. Next: cdd generate graph.json --out DIR\n")
+    graph = load_graph(here / "graph.json")[0]
+    assert graph.leaves[0].signature == "def add(first: int, second: int) -> int:\n    ..."
+    assert graph.metadata == {"name": "Sums", "nl_spec_path": "plan.md"}
+    assert run(["graph", "from", "plan.md"]) == 2
+    assert run(["graph", "from", "plan.md", "--yes", "--json"]) == 0
+
+
+def test_the_architect_closes_the_gaps_of_tasks(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tasks = {"master": {"tasks": [{"id": 1, "title": "Add", "description": "Add numbers.", "status": "pending"}]}}
+    (here / "tasks.json").write_text(json.dumps(tasks), encoding="utf-8")
+    inside = {**NODE, "parent": "task-1", "subgraph_id": ""}
+    assert run([*record(submit(inside)), "graph", "from", "tasks.json"]) == 0
+    assert "task 1 (Add) writes no function or class as code" in capsys.readouterr().out
+    graph = load_graph(here / "graph.json")[0]
+    assert dict(graph.subgraphs) == {"add": "task-1"}
+
+
+def test_a_plan_whose_graph_has_problems_is_not_saved(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "plan.md").write_text(PLAN.replace("src/sums/basic.py", "src/sums/../basic.py"), encoding="utf-8")
+    assert run(["graph", "from", "plan.md"]) == 2
+    assert "leads out of its folder" in capsys.readouterr().err
+    assert not (here / "graph.json").exists()
+
+
+def test_another_kind_of_file_makes_no_graph(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["graph", "from", "notes.txt"]) == 2
+    assert "hint: name a plan.md or a tasks.json" in capsys.readouterr().err
