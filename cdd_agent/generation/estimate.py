@@ -9,7 +9,7 @@ from cdd_agent.work.state import Usage
 
 _PHASES = 2
 _LIKELY_REQUESTS = 3
-"""Requests of a phase that opens its gate at the first try: write, look at the tests, hand in."""
+"""Requests of a phase that opens its gate at the first try: write, run the tests, hand in."""
 _TOKENS = {"least": 3_000, "likely": 5_500, "most": 12_000}
 """Tokens of a request and its answer. Measured: 201,000 tokens in 37 requests of a plan with four steps."""
 _OUTPUT_SHARE = 0.1

@@ -33,12 +33,12 @@ class JudgedNode:
     tests: tuple[str, ...]
     """Node ids, without parameters."""
     stated: str
-    """What the graph says about it."""
+    """Its text in the graph."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubgraphEvidence:
-    """What the checks found about the nodes of a subgraph."""
+    """The findings about the nodes of a subgraph."""
 
     refused: Mapping[int, tuple[Reason, ...]] = field(default_factory=dict)
     """Number of a node -> why it is refused."""

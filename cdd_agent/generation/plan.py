@@ -1,4 +1,4 @@
-"""What a generation is to build: the nodes of a graph in order, their files, and their text for the model. Pure."""
+"""The plan of a generation: the nodes of a graph in order, their files, and their text for the model. Pure."""
 
 import hashlib
 import json

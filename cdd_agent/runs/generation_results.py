@@ -64,7 +64,7 @@ def make_tag(subgraph: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installer:
-    """What a trial of the installation needs."""
+    """The interpreter, sandbox and user of a trial of the installation."""
 
     python: Path
     """The interpreter with which the tests run."""
@@ -85,7 +85,7 @@ class GenerationResults:
     records: Path
     """The folder of the records, to which the paths of reports are relative."""
     resume: str
-    """The command that goes on."""
+    """The command that continues the generation."""
 
     def describe(self, *, now: str, installation: InstallationCheck | None = None) -> GenerationOutcome:
         """Return what became of every node and subgraph."""

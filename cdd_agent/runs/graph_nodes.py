@@ -131,7 +131,7 @@ class GraphNodes:
         return tuple(layout.title_of(graph.by_id[name]) for name in list_complete(graph, layout))
 
     def open(self, run: Run[Source]) -> RunState:
-        """Return the state of the private branch, which goes on from the user's branch where nothing waits to land."""
+        """Return the state of the private branch; begin it at the user's HEAD if no commit waits to land."""
         if self._branch is None:
             return run.state
         commits.require_finished(self._branch.home)

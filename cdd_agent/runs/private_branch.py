@@ -14,7 +14,7 @@ from cdd_agent.git.run_tree import RunTree, RunTrees
 
 @dataclass(frozen=True, kw_only=True)
 class PrivateBranch:
-    """A branch with a work tree of its own."""
+    """A branch with a work tree in cdd's records."""
 
     home: Repository
     """The user's work tree."""
@@ -41,11 +41,11 @@ class PrivateBranch:
         return self._tree.repository
 
     def read_tip(self) -> CommitId | None:
-        """Return the last commit of the branch; None if there is no branch."""
+        """Return the last commit of the branch; None if the branch does not exist."""
         return self.home.read_ref(f"refs/heads/{self.name}")
 
     def open(self, named: Collection[str]) -> CommitId:
-        """Return the tip from which the run goes on.
+        """Return the tip from which the run continues.
 
         If the branch has commits of the run that wait to land (``named`` are those of its state), it stays; else it
         begins anew at the user's HEAD, with the user's commits.
