@@ -316,12 +316,14 @@ class Judge:
 
     def _run_failures_again(self, report: SuiteReport, work: Work) -> SuiteReport | None:
         """Run the tests that should pass and fail once more; return the results if all of them pass now."""
-        policy, old = self.task.context.policy, self.task.baseline.report.old_failures
-        failed = [case for case in report.tests if case.outcome in FAILING and case.nodeid not in old]
+        policy, before = self.task.context.policy, self.task.baseline.report
+        passed = {case.nodeid for case in before.tests if case.outcome == "passed"}
         is_to_pass = self.task.phase != "red" or policy.expects_pass
+        failed = [case for case in report.tests if case.outcome in FAILING and case.nodeid not in before.old_failures]
+        failed = [case for case in failed if is_to_pass or case.nodeid in passed]
         # A test without end would need the same time again, and stops the run.
         is_endless = any(case.failure is not None and case.failure.kind == "timeout" for case in failed)
-        if not (policy.reruns_failures and is_to_pass and failed) or report.collect_errors or is_endless:
+        if not (policy.reruns_failures and failed) or is_endless:
             return None
         names = tuple(case.nodeid for case in failed)
         run = SuiteTask(

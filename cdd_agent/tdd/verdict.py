@@ -389,11 +389,14 @@ def judge_targets(item: WorkItem, phase: Phase, *, report: SuiteReport, baseline
 def _list_targets_to_fix(item: WorkItem, report: SuiteReport, *, baseline: SuiteReport) -> tuple[str, ...]:
     """Return the item's targets, but for a file in which some tests already passed only the other tests.
 
-    Otherwise a test that breaks in such a file would count as a target that still fails, not as broken.
+    Otherwise a test that breaks in such a file would count as a target that still fails, not as broken. An item without
+    targets has those that RED has added, if all their files can be imported.
     """
     passed = {case.nodeid for case in baseline.tests if case.outcome == "passed"}
     failed = {case.nodeid for case in baseline.tests if case.outcome in FAILING} - set(baseline.old_failures)
     before = {case.nodeid for case in baseline.tests}
+    if not item.tests and failed and not baseline.collect_errors:
+        return tuple(case.nodeid for case in baseline.tests if case.nodeid in failed)
     targets: list[str] = []
     lost = sorted(failed.difference(case.nodeid for case in report.tests))
     for target in item.tests:

@@ -51,6 +51,13 @@ def test_an_open_red_is_valid_or_waits_for_a_name_that_is_to_be_made() -> None:
     assert classify(OPEN, missing) == Open(RedVerdict.VALID_MISSING_SYMBOL)
 
 
+def test_a_test_may_raise_an_exception_that_the_item_expects() -> None:
+    raised = replace(failure("exception"), origin="project", exception="BaseException")
+    step = replace(item(tests=()), sources=("calc.py",))
+    assert not judge_run(step, "red", report=report(raised), baseline=EMPTY).open
+    assert judge_run(replace(step, expects=("BaseException",)), "red", report=report(raised), baseline=EMPTY).open
+
+
 def test_what_failed_before_says_nothing_of_the_new_tests() -> None:
     old = CollectError(nodeid="old.py", failure=failure("missing_module", phase="collect", missing="calc"))
     run = report(failure("assertion"))

@@ -1,0 +1,236 @@
+"""What happens between two attempts at a node of a planning graph."""
+
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from cdd_agent.compose import Composition
+from cdd_agent.config.options import Options
+from cdd_agent.events import Event, Notice
+from cdd_agent.generation.layout import Layout
+from cdd_agent.generation.outcome import GenerationOutcome
+from cdd_agent.generation.plan import GenerationPlan
+from cdd_agent.git.repository import Repository
+from cdd_agent.runs.generation import prepare_output
+from cdd_agent.runs.generation_results import NOTHING_TO_WRITE, GenerationResults
+from cdd_agent.runs.graph_nodes import GraphNodes
+from cdd_agent.runs.run import Run
+from cdd_agent.tickets.graph import Node
+from cdd_agent.work.state import StepExecution
+from tests.fakes.demo import in_process
+from tests.fakes.graphs import leaf, make_graph
+
+DOUBLE = leaf("double", "src/kit/first.py", signature="def double(x: int) -> int: ...")
+TWICE = leaf("twice", "src/kit/second.py", "double", signature="def twice(x: int) -> int: ...")
+COLOR = leaf("Color", "src/kit/color.py", signature="class Color(Enum):\n    RED = 1")
+FIRST, SECOND = "src/kit/first.py", "src/kit/second.py"
+HEAD = '"""Source."""\n\n'
+
+
+def write_tests(module: str, name: str, *, before: str = "", after: str = "") -> dict[str, str]:
+    """Return three tests, the last of which has more lines before or after its assertion."""
+    text = f"from kit.{module} import {name}\n\n\ndef test_{name}_one():\n    assert {name}(1) == 2\n\n\n"
+    text += f"def test_{name}_zero():\n    assert {name}(0) == 0\n\n\n"
+    text += f"def test_{name}_two():\n{before}    assert {name}(2) == 4\n{after}"
+    return {f"tests/test_{module}.py": text}
+
+
+def write_body(name: str, body: str) -> str:
+    return f'{HEAD}def {name}(x: int) -> int:\n    """Do {name}."""\n{body}'
+
+
+GOOD = {FIRST: write_body("double", "    return 2 * x\n")}
+GIVES_UP = [{"type": "tool_use", "name": "ReportBlocked", "input": {"why": "cannot_be_done", "reason": "no"}}]
+BAD = {FIRST: write_body("double", "    return x\n")}
+
+
+@dataclass
+class Kit:
+    """A new output folder for a small graph, and turns of a model for it."""
+
+    folder: Path
+    nodes: tuple[Node, ...] = (DOUBLE, TWICE)
+    runs_pytest: bool = False
+    metadata: dict[str, object] = field(default_factory=dict)
+    seen: list[Event] = field(default_factory=list)
+    turns: list[dict[str, object]] = field(default_factory=list)
+
+    @property
+    def plan(self) -> GenerationPlan:
+        graph = replace(make_graph(*self.nodes), metadata={"package": "kit", **self.metadata})
+        return GenerationPlan(graph=graph, layout=Layout.of(graph, "kit"), source=self.folder / "graph.json")
+
+    def say(self, title: str, phase: str, *attempts: dict[str, str]) -> None:
+        """Add a turn for each attempt: the files that it writes, or none to give up."""
+        for number, files in enumerate(attempts, start=1):
+            calls: list[dict[str, object]] = []
+            for path, text in files.items():
+                if phase == "green":
+                    calls.append({"type": "tool_use", "name": "Read", "input": {"file_path": path}})
+                calls.append({"type": "tool_use", "name": "Write", "input": {"file_path": path, "content": text}})
+            ends = [{"type": "tool_use", "name": "CompleteImplementation", "input": {"implementation_files": []}}]
+            when = f"^Work: generate kit {title} {phase} attempt {number}$"
+            self.turns.append({"when": when, "content": [*calls, *(ends if files else GIVES_UP)]})
+
+    def compose(self) -> Composition:
+        recording = self.folder.parent / "recording.json"
+        recording.write_bytes(msgspec.json.encode(self.turns))
+        made = Composition(Options(project=self.folder, replay=recording), emit=self.seen.append)
+        if not self.runs_pytest:
+            vars(made).update(suite=in_process(self.folder))
+        return made
+
+    def run(self, *numbers: int) -> list[StepExecution]:
+        """Generate some nodes, and return their steps."""
+        if not self.folder.exists():
+            prepare_output(self.folder, self.plan)
+        self.made = self.compose().generation(self.plan, resume="again").run
+        with self.made.running():
+            for number in numbers:
+                self.made.run_step(self.made.step(number))
+        return [self.made.state.execution(number) for number in numbers]
+
+    def describe(self) -> GenerationOutcome:
+        run: Run[GraphNodes] = self.made
+        results = GenerationResults(
+            plan=self.plan,
+            state=run.state,
+            home=Repository(self.folder),
+            records=run.context.records.folder,
+            resume="again",
+        )
+        return results.describe(now="2026-01-31T12:00:00Z")
+
+    def read(self, path: str) -> str:
+        """Return a file of the private branch."""
+        return (self.made.context.workplace.tree.root / path).read_text()
+
+    @property
+    def notices(self) -> str:
+        return "\n".join(event.text for event in self.seen if isinstance(event, Notice))
+
+
+@pytest.fixture
+def kit(tmp_path: Path) -> Kit:
+    return Kit(folder=tmp_path / "kit")
+
+
+def list_attempts(step: StepExecution) -> list[tuple[str, str]]:
+    return [(each.phase, each.verdict) for each in step.attempts]
+
+
+PASSED = [("red", "open"), ("green", "open")]
+AGAIN = [("red", "open"), ("green", "closed"), ("green", "open")]
+
+
+def test_sandbox_timeout(kit: Kit) -> None:
+    """A loop without end is the code's fault, is ended by the limit of one test, and the next attempt is told where."""
+    kit.runs_pytest, kit.metadata = True, {"seconds_per_test": 2}
+    kit.say("first.double", "red", write_tests("first", "double"))
+    kit.say("first.double", "green", {FIRST: write_body("double", "    while True:\n        x += 0\n")}, GOOD)
+    began = time.monotonic()
+    (step,) = kit.run(1)
+    assert time.monotonic() - began < 20
+    assert list_attempts(step) == AGAIN
+    cause = step.attempts[1].diagnosis
+    assert cause is not None
+    assert (cause.kind, cause.place.rpartition(":")[0]) == ("code", FIRST)
+    assert f"cdd adds: {cause.why} double loops or waits at {cause.place}" in step.attempts[1].words
+
+
+def test_tests_that_wait_for_input_are_written_anew_at_most_twice(kit: Kit) -> None:
+    for _ in range(3):
+        kit.say("first.double", "red", write_tests("first", "double", after="    input()\n"))
+        kit.say("first.double", "green", GOOD)
+    kit.turns.append({"when": "green attempt 2$", "content": GIVES_UP})
+    (step,) = kit.run(1)
+    assert step.was_sent_back == 2
+    assert list_attempts(step) == [("red", "open"), ("green", "closed"), ("green", "closed")]
+    assert step.status == "failed"
+    assert kit.notices.count("waits for input at tests/test_first.py:14") == 2
+
+
+def test_a_test_that_fails_every_third_run_is_reported_and_fails_no_node(kit: Kit, tmp_path: Path) -> None:
+    count = f"    from pathlib import Path\n    runs = Path({str(tmp_path)!r}) / 'runs'\n"
+    count += "    seen = len(runs.read_text()) + 1 if runs.exists() else 1\n    runs.write_text('.' * seen)\n"
+    count += "    assert seen % 3\n"
+    kit.say("first.double", "red", write_tests("first", "double", before=count))
+    kit.say("first.double", "green", GOOD)
+    kit.say("second.twice", "red", write_tests("second", "twice"))
+    kit.say("second.twice", "green", {SECOND: write_body("twice", "    return double(x)\n")})
+    first, second = kit.run(1, 2)
+    assert (list_attempts(first), list_attempts(second)) == (PASSED, PASSED)
+    assert kit.notices.count("Flaky: tests/test_first.py::test_double_two failed") == 1
+    assert [node.flaky for node in kit.describe().nodes] == [1, 0]
+    # The node lacked an import, which only one module can mean.
+    assert "from kit.first import double" in kit.read(SECOND)
+
+
+def test_a_missing_foreign_package_skips_the_node_and_is_named_with_its_command(kit: Kit) -> None:
+    kit.say("first.double", "red", write_tests("first", "double"))
+    kit.say("first.double", "green", {FIRST: write_body("double", "    import quite_absent\n    return 2 * x\n")})
+    (step,) = kit.run(1)
+    assert (step.status, list_attempts(step)) == ("skipped", [("red", "open"), ("green", "closed")])
+    assert str(step.error).endswith("-m pip install quite_absent")
+    assert "raise NotImplementedError" in kit.read(FIRST)
+    outcome = kit.describe()
+    assert outcome.missing_packages == ("quite_absent",)
+    (node, _) = outcome.nodes
+    assert (node.status, node.advice.partition(" -m ")[2]) == ("skipped", "pip install quite_absent")
+
+
+def test_a_missing_import_is_added_if_only_one_module_can_be_meant(kit: Kit) -> None:
+    kit.say("first.double", "red", write_tests("first", "double"))
+    kit.say("first.double", "green", {FIRST: write_body("double", "    return math.floor(x + x)\n")})
+    (step,) = kit.run(1)
+    assert list_attempts(step) == PASSED
+    assert "\nimport math\n" in kit.read(FIRST)
+    assert f"{FIRST}: added import math." in kit.notices
+
+
+def test_regression_detection(kit: Kit) -> None:
+    """A change that breaks a passed node is refused and reverted byte for byte, and counts as a regression."""
+    kit.say("first.double", "red", write_tests("first", "double"))
+    kit.say("first.double", "green", GOOD)
+    kit.say("second.twice", "red", write_tests("second", "twice"))
+    body = {SECOND: write_body("twice", "    return 2 * x\n")}
+    kit.say("second.twice", "green", {**body, **BAD}, body)
+    first, second = kit.run(1, 2)
+    assert (list_attempts(first), list_attempts(second)) == (PASSED, AGAIN)
+    assert {reason.code for reason in second.attempts[1].reasons} == {"broke_others"}
+    assert kit.read(FIRST) == GOOD[FIRST]
+    outcome = kit.describe()
+    assert (outcome.regressions, outcome.regressions_passed) == (1, 1)
+
+
+def test_revert_on_failure(kit: Kit) -> None:
+    """A node that fails leaves the files as they were."""
+    kit.say("first.double", "red", write_tests("first", "double"))
+    kit.say("first.double", "green", BAD, {})
+    prepare_output(kit.folder, kit.plan)
+    before = (kit.folder / FIRST).read_text()
+    (step,) = kit.run(1)
+    assert (step.status, kit.read(FIRST)) == ("failed", before)
+    tree = kit.made.context.workplace.tree
+    assert not (tree.root / "tests/test_first.py").exists()
+    assert kit.made.context.repository.git("log", ("--format=%s",)).splitlines() == [
+        "chore: scaffold and skeleton of kit (2 nodes)"
+    ]
+
+
+def test_leaves_that_the_skeleton_completes_pass_without_the_model(kit: Kit) -> None:
+    kit.nodes = (COLOR, DOUBLE)
+    kit.run()
+    (color, double) = kit.describe().nodes
+    assert (color.status, color.reason) == ("passed", NOTHING_TO_WRITE)
+    assert double.status == "pending"
+
+
+def test_a_stub_may_raise_what_no_docstring_can_name(kit: Kit) -> None:
+    raising = "Do double.\n\nRaises:\n    Exception: Always."
+    kit.nodes = (leaf("double", FIRST, signature="def double(x: int) -> int: ...", docstring=raising),)
+    kit.run()
+    assert kit.made.step(1).expects == ("BaseException",)
