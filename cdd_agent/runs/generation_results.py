@@ -142,7 +142,7 @@ class GenerationResults:
         node = self.plan.by_title[step.title]
         tests = tuple(self.list_tests(step))
         failing = self._count_failing(step, tests) if step.status != Status.COMPLETED else 0
-        tried = [attempt for each in step.list_landings() for attempt in each.attempts if attempt.phase == "green"]
+        tried = [attempt for attempt in _list_attempts(step) if attempt.phase == "green"]
         reasons = tried[-1].reasons if tried and step.status == Status.FAILED else ()
         cause = step.attempts[-1].diagnosis if step.attempts and step.status != Status.COMPLETED else None
         return NodeOutcome(
@@ -156,7 +156,7 @@ class GenerationResults:
             failed=failing,
             rounds=max(0, len(tried) - 1),
             reason=step.error or ("" if step.commits or step.status != Status.COMPLETED else NOTHING_TO_WRITE),
-            flaky=len(self._list_flaky().intersection(tests)),
+            flaky=len(self._list_flaky().intersection(tests) | _list_flaky_targets(step)),
             coverage=coverage.get((self.plan.layout.map_path(node.file_path), node.name)),
             root_cause=cause.why if cause is not None else "".join(map(format_reason, reasons[:1])),
             advice=cause.advice if cause is not None else "",
@@ -165,8 +165,7 @@ class GenerationResults:
 
     def _list_attempts(self) -> Iterator[AttemptRecord]:
         for step in self.state.step_executions.values():
-            for each in step.list_landings():
-                yield from each.attempts
+            yield from _list_attempts(step)
 
     def _list_flaky(self) -> set[str]:
         """Return the tests that failed and passed when they ran again, without parameters."""
@@ -205,6 +204,18 @@ class GenerationResults:
         if report is None:
             return len(tests)
         return len({strip_parameters(nodeid) for nodeid in list_failing(report)}.intersection(tests))
+
+
+def _list_attempts(step: StepExecution) -> Iterator[AttemptRecord]:
+    """Yield the attempts of all landings, newest first, with those that were taken back because a test was wrong."""
+    for each in step.list_landings():
+        yield from (*each.returned, *each.attempts)
+
+
+def _list_flaky_targets(step: StepExecution) -> set[str]:
+    """Return the flaky tests of a node, which RED has written anew since."""
+    reasons = (reason for attempt in _list_attempts(step) for reason in attempt.reasons)
+    return {strip_parameters(each.nodeid) for each in reasons if each.code == "flaky_target" and each.nodeid}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -261,6 +261,7 @@ def _begin_anew(step: StepExecution, commit: CommitId) -> StepExecution:
         iterates=step.iterates,
         landed=step.landed,
         was_sent_back=step.was_sent_back and "red" in step.commits,
+        returned=step.returned if "red" in step.commits else (),
     )
 
 

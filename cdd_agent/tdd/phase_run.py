@@ -439,6 +439,7 @@ class PhaseRun:
         step = replace(
             step,
             attempts=tuple(each for each in step.attempts if each.phase in done),
+            returned=(*step.returned, *(each for each in step.attempts if each.phase not in done)),
             commits={phase: step.commits[phase] for phase in done},
             refusal=replace(refusal, kind="test_is_wrong", kept=kept),
             was_sent_back=step.was_sent_back + 1,

@@ -239,6 +239,8 @@ class StepExecution:
     """The step as it landed before its last iteration. It counts again if the iteration is given up."""
     was_sent_back: int | bool = False
     """How often GREEN has sent the step back to RED; True, as earlier versions saved it, is once."""
+    returned: tuple[AttemptRecord, ...] = ()
+    """The attempts at RED and GREEN that this took back, oldest first."""
 
     @property
     def files(self) -> tuple[str, ...]:

@@ -432,7 +432,7 @@ def _find_foreign_value(state: RunState) -> str | None:
             values.append(("kept files", _OWN_REF, step.refusal.kept))
         if step.interrupted is not None:
             values.append(("interrupted files", _OWN_REF, step.interrupted.files))
-        for attempt in step.attempts:
+        for attempt in (*step.attempts, *step.returned):
             values += [("report", _OWN_REPORT, attempt.report), ("checkpoint", _OWN_REF, attempt.checkpoint)]
         for name, pattern, value in values:
             if value is not None and (pattern.fullmatch(value) is None or ".." in value):

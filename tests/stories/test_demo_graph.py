@@ -25,10 +25,11 @@ SUBGRAPHS = {
 ROUNDS = {
     "data_loading.parsing.parse_number": 1,  # a missing import, for which there are two candidates
     "data_loading.csv_reader.parse_csv": 1,  # another exception than the docstring says
-    "preprocessing.scaling.standard_deviation": 1,  # a missing import
+    "preprocessing.splitting.shuffle_rows": 2,  # a flaky test, after which RED is written anew
     "preprocessing.splitting.split_rows": 1,  # one row is lost
     "model.linear.fit_gradient": 2,  # a loop without end, and one that ends at once
     "model.neighbors.classify": 2,
+    "evaluation.confusion.precision": 2,  # a wrong test, after which RED is written anew
     "evaluation.spread.exact_deviation": 8,  # cannot be met: not every root is a fraction
     "visualization.text_chart.histogram_counts": 1,  # the largest value is in no range
     "visualization.scatter.scatter_plot": 2,  # upside down, and with blanks at the ends of lines
@@ -68,6 +69,10 @@ def test_debugging_rounds_are_counted(nodes: dict[str, Node]) -> None:
     assert {title: node["retry_count"] for title, node in nodes.items() if node["retry_count"]} == ROUNDS
 
 
+def test_an_import_that_only_one_module_can_mean_is_added(library: Demo) -> None:
+    assert "src/ml_library/preprocessing/scaling.py: added import math." in " ".join(library.result.stdout.split())
+
+
 def test_a_loop_without_end_is_stopped_at_its_line(library: Demo) -> None:
     words = " ".join(library.result.stdout.split())
     assert "the test did not end within 3 s (src/ml_library/model/linear.py:" in words
@@ -77,13 +82,15 @@ def test_wrong_and_flaky_tests_are_written_anew(library: Demo, nodes: dict[str, 
     words = " ".join(library.result.stdout.split())
     assert "flaky_target: tests/test_splitting.py::test_shuffle_rows_repeats_an_order" in words
     for title in TESTS_WRITTEN_ANEW:
-        assert f"{title}: the step goes back to RED, once." in words
+        assert f"{title}: the step goes back to RED" in words
         assert nodes[title]["status"] == "passed"
+    report = (library.folder / "docs" / "generation_report.md").read_text(encoding="utf-8")
+    assert "- **Flaky Tests**: 1" in report
 
 
 def test_at_least_60_percent_of_the_tests_pass_at_the_first_try(nodes: dict[str, Node]) -> None:
     counts = {title: sum(node["test_results"].values()) for title, node in nodes.items()}
-    first = sum(count for title, count in counts.items() if title not in (*ROUNDS, *TESTS_WRITTEN_ANEW))
+    first = sum(count for title, count in counts.items() if title not in ROUNDS)
     assert first / sum(counts.values()) > 0.6
 
 

@@ -72,6 +72,8 @@ def test_a_wrong_test_is_written_anew_as_often_as_the_policy_allows(project: Pro
     assert ending.how == "done"
     assert ending.state.execution(1).was_sent_back == 2
     assert list_attempts(ending) == [("red", "open"), ("green", "closed"), ("green", "open")]
+    returned = ending.state.execution(1).returned
+    assert [(each.phase, each.is_open) for each in returned] == [("red", True), ("green", False)] * 2
     assert project.log == ["test: Ten percent off", "feat: Ten percent off"]
     reasons = [event.why for event in project.seen if isinstance(event, RolledBack)]
     assert reasons == ["GREEN reports that a test is wrong: It loops. Look at line 7."] * 2
