@@ -17,8 +17,11 @@ from cdd_agent.errors import GateClosed, Interrupted, UsageError, format_count, 
 if TYPE_CHECKING:
     from cdd_agent.generation.plan import GenerationPlan
     from cdd_agent.repl.generation_actions import Preview
-    from cdd_agent.tickets.graph import Node
+    from cdd_agent.tickets.graph import Graph, Node, NodeId
     from cdd_agent.work.state import RunState
+
+_MOST_SHOWN = 40
+"""Answers of the Architect."""
 
 
 @click.command(short_help="Generate a tested repository from a planning graph.")
@@ -58,10 +61,14 @@ def generate(invocation: Invocation, **given: Any) -> None:
     The same command continues a generation: nodes that have passed stay. Exit code 1 if nodes are left, 3 if the budget
     is spent.
     """
-    from cdd_agent.generation.plan import load_plan
+    from cdd_agent.generation.plan import adopt_answers, load_plan
+    from cdd_agent.runs.generation import read_planned_graph
 
     request = GenerateRequest(**given)
-    command = GenerateCommand(invocation, request, plan=load_plan(request.graph))
+    plan = load_plan(request.graph)
+    if (known := read_planned_graph(request.out)) is not None:
+        plan = replace(plan, graph=adopt_answers(plan.graph, known))
+    command = GenerateCommand(invocation, request, plan=plan)
     if request.node is None:
         command.carry_out()
     else:
@@ -83,6 +90,15 @@ class GenerateRequest:
     """The subgraph to take back."""
     node: int | None
     """The number of the node to work out in a fork, for a run that continues meanwhile; None for a run."""
+
+
+def _show_source(graph: "Graph", id: "NodeId", *, name: str) -> str:
+    """Return the beginning of an answer, on one line."""
+    from cdd_agent.untrusted.text import shorten
+
+    node = graph.by_id[id]
+    sources = {each.name: each.signature for each in node.definitions}
+    return shorten(sources.get(name) or node.code, 100)
 
 
 class GenerateCommand:
@@ -112,7 +128,8 @@ class GenerateCommand:
         self._require_straight_imports()
         if request.dry_run or (is_new and not self._invocation.is_agreed(f"Generate it in {request.out}?")):
             return
-        prepare_output(request.out, plan)
+        has_answers = is_new and self._ask_architect()
+        prepare_output(request.out, self._plan, keeps_graph=has_answers)
         if request.only_skeleton:
             self._check_skeleton()
         else:
@@ -177,7 +194,8 @@ class GenerateCommand:
 
     def _make_preview(self) -> "Preview":
         from cdd_agent.config import settings
-        from cdd_agent.generation.estimate import estimate_nodes
+        from cdd_agent.generation.estimate import estimate_answers, estimate_nodes
+        from cdd_agent.generation.plan import list_open
         from cdd_agent.model.budget import Ceilings
         from cdd_agent.repl.generation_actions import Preview
         from cdd_agent.runs.graph_nodes import adapt_policy
@@ -190,11 +208,47 @@ class GenerateCommand:
         own = settings.load(self._request.out, allows=lambda _: False, model=model)
         policy = adapt_policy(Policy.from_settings(own))
         count, integrations = len(self._plan.nodes), len(self._plan.integrations)
+        estimates = [estimate_nodes(count, integrations=integrations, model=own.model, policy=policy)]
+        if questions := len(list_open(self._plan.graph)):
+            asked = own.architect_model or own.model
+            estimates.insert(0, estimate_answers(questions, model=asked, max_drafts=own.max_drafts))
         return Preview(
             plan=self._plan,
-            estimates=(estimate_nodes(count, integrations=integrations, model=own.model, policy=policy),),
+            estimates=tuple(estimates),
             ceiling=Ceilings.from_settings(own).limit_run(options.max_usd).ticket,
         )
+
+    def _ask_architect(self) -> bool:
+        """Let the Architect say what the graph leaves open, and show it; return whether it has said anything.
+
+        Without an answer, the skeleton has what ``cdd graph check`` names.
+        """
+        from cdd_agent.errors import ModelError, TurnMissing
+        from cdd_agent.generation.plan import list_open
+        from cdd_agent.tickets.graph import NodeId
+
+        asked = list_open(self._plan.graph)
+        if not asked:
+            return False
+        project, screen = self._invocation.project, self._invocation.screen
+        with nullcontext() if self._invocation.at_prompt else closing(project), screen.working("asking the Architect"):
+            try:
+                graph = project.architect(is_optional=True).answer(self._plan.graph, find_open=list_open)
+            except TurnMissing:
+                return False
+            except ModelError as error:
+                if not self._request.only_skeleton:
+                    raise
+                screen.note(f"{error.happened} {format_count(len(asked), 'gap')} of the graph stays open.")
+                return False
+        left = {(each.node, each.name) for each in list_open(graph)}
+        answered = dict.fromkeys((each.node, each.name) for each in asked if (each.node, each.name) not in left)
+        self._plan = replace(self._plan, graph=graph)
+        if answered and not self._invocation.as_json:
+            screen.line(f"The Architect has closed {format_count(len(answered), 'gap')} of the graph:")
+            rows = [f"{name} ({id}): {_show_source(graph, NodeId(id), name=name)}" for id, name in answered]
+            screen.items(rows, most=_MOST_SHOWN)
+        return bool(answered)
 
     def _require_straight_imports(self) -> None:
         """Raise ``UsageError`` if modules import each other in a circle, unless the user wants it anyway."""

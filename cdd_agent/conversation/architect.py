@@ -5,8 +5,8 @@ node by node: a whole graph could be longer than one answer may be.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta
@@ -17,7 +17,7 @@ from cdd_agent.conversation.dialog import Dialog
 from cdd_agent.errors import GateClosed, UsageError, format_count
 from cdd_agent.events import GraphDrafted
 from cdd_agent.model.conversation import Marks
-from cdd_agent.tickets.graph import Definition, Graph, Node, NodeId
+from cdd_agent.tickets.graph import Definition, Graph, Node, NodeId, set_sources
 from cdd_agent.tickets.graph_file import encode_node
 from cdd_agent.tickets.graph_problems import MOST_LISTED, GraphProblem
 from cdd_agent.untrusted.keys import redact_keys
@@ -214,9 +214,9 @@ class Architect:
         def run(given: GraphAnswers) -> ToolOutput:
             wanted = {(each.node, each.name) for each in asked}
             answers = {(each.id, each.name): each.source for each in given.answers if (each.id, each.name) in wanted}
-            left = [each for each in find_open(_apply(found[-1], answers)) if (each.node, each.name) in wanted]
+            left = [each for each in find_open(set_sources(found[-1], answers)) if (each.node, each.name) in wanted]
             unsound = {(each.node, each.name) for each in left}
-            found.append(_apply(found[-1], {key: source for key, source in answers.items() if key not in unsound}))
+            found.append(set_sources(found[-1], {key: source for key, source in answers.items() if key not in unsound}))
             rows = "".join(f"\n- {each.node}, {each.name}: {each.message}" for each in left)
             is_last = not left or len(found) > self._max_drafts
             return ToolOutput(text=f"Still open:{rows}" if left else "Thank you.", ends_run=is_last)
@@ -261,16 +261,3 @@ def _format_nodes(nodes: Iterable[Node]) -> str:
 
 def _list_ids(nodes: Iterable[str]) -> str:
     return f"its ids are {', '.join(list(nodes)[:MOST_LISTED])}"
-
-
-def _apply(graph: Graph, answers: Mapping[tuple[str, str], str]) -> Graph:
-    """Return the graph with the sources of definitions; ``answers``: id and name -> source."""
-    return replace(graph, nodes=tuple(_answer_node(node, answers) for node in graph.nodes))
-
-
-def _answer_node(node: Node, given: Mapping[tuple[str, str], str]) -> Node:
-    own = given.get((node.id, node.name))
-    if node.node_type == "composite":
-        return node if own is None else replace(node, code=own)
-    also = tuple(replace(each, signature=given.get((node.id, each.name), each.signature)) for each in node.also)
-    return replace(node, signature=node.signature if own is None else own, also=also)

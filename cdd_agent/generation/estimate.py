@@ -12,6 +12,8 @@ _LIKELY_REQUESTS = 3
 """Requests of a phase that opens its gate at the first try: write, run the tests, hand in."""
 _TOKENS = {"least": 3_000, "likely": 5_500, "most": 12_000}
 """Tokens of a request and its answer. Measured: 201,000 tokens in 37 requests of a plan with four steps."""
+_TOKENS_PER_ANSWER = 400
+"""Of a node that the Architect gets, and of its answer."""
 _OUTPUT_SHARE = 0.1
 
 
@@ -46,11 +48,22 @@ def estimate_nodes(count: int, *, integrations: int = 0, model: str, policy: Pol
     requests = Range(
         least=phases, likely=phases * _LIKELY_REQUESTS, most=phases * policy.max_attempts * policy.budget.max_turns
     )
-    tokens = Range(**{name: getattr(requests, name) * each for name, each in _TOKENS.items()})
+    return _estimate("generator", model=model, requests=requests)
+
+
+def estimate_answers(count: int, *, model: str, max_drafts: int) -> Estimate:
+    """Return the estimate for the request with which the Architect closes ``count`` gaps before the skeleton."""
+    requests = Range(least=1, likely=1, most=max_drafts)
+    return _estimate("architect", model=model, requests=requests, more=count * _TOKENS_PER_ANSWER)
+
+
+def _estimate(role: str, *, model: str, requests: Range, more: int = 0) -> Estimate:
+    """Return the estimate for ``requests``, each with some ``more`` tokens than usual."""
+    tokens = Range(**{name: getattr(requests, name) * (each + more) for name, each in _TOKENS.items()})
     costs = [_price(model, each) for each in (tokens.least, tokens.likely, tokens.most)]
     known = [cost for cost in costs if cost is not None]
     usd = (known[0], known[1], known[2]) if len(known) == len(costs) else None
-    return Estimate(role="generator", model=model, requests=requests, tokens=tokens, usd=usd)
+    return Estimate(role=role, model=model, requests=requests, tokens=tokens, usd=usd)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ from cdd_agent.tickets.graph import (
     find_import_cycles,
     find_needs,
     order_subgraphs,
+    set_sources,
 )
 from cdd_agent.tickets.graph_file import load_graph
 from cdd_agent.tickets.graph_problems import GraphProblem, describe_node, find_problems
@@ -67,6 +68,26 @@ def list_open(graph: Graph, *, kinds: Collection[Kind] | None = None) -> tuple[G
         for each in find_open_questions(graph)
         if kinds is None or each.kind in kinds
     )
+
+
+def adopt_answers(graph: Graph, known: Graph) -> Graph:
+    """Return a graph with the sources that ``known``, an earlier form of it, has for what it leaves open.
+
+    They count as long as the node's text is the same.
+    """
+    open_names = {(each.node, each.name) for each in list_open(graph)}
+    found: dict[tuple[str, str], str] = {}
+    for node in known.nodes:
+        own = graph.by_id.get(node.id)
+        if own is None:
+            continue
+        if node.node_type == "composite":
+            found[node.id, node.name] = node.code
+            continue
+        texts = {each.name: each.docstring for each in own.definitions}
+        sources = ((each.name, each.signature) for each in node.definitions if texts.get(each.name) == each.docstring)
+        found |= {(node.id, name): source for name, source in sources}
+    return set_sources(graph, {key: source for key, source in found.items() if source and key in open_names})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 from cdd_agent.errors import CddError, GateClosed, UsageError, format_count
 from cdd_agent.events import Emit, Notice
 from cdd_agent.generation.evidence import JudgedNode, SubgraphCheck, SubgraphEvidence
+from cdd_agent.generation.generation_report import GRAPH
 from cdd_agent.generation.late_code import write_late_code
 from cdd_agent.generation.plan import GenerationPlan
 from cdd_agent.generation.skeleton import make_skeleton
@@ -23,7 +24,8 @@ from cdd_agent.tdd.context import SuiteTask
 from cdd_agent.tdd.instructions import format_failures
 from cdd_agent.tdd.step import load_report
 from cdd_agent.tdd.workplace import Workplace
-from cdd_agent.tickets.graph import Group, Node
+from cdd_agent.tickets.graph import Graph, Group, Node
+from cdd_agent.tickets.graph_file import encode_graph, parse_graph
 from cdd_agent.tickets.plan import find_dependents
 from cdd_agent.work.state import RunState, Status, StepExecution
 from cdd_agent.work.wording import explain, format_reason
@@ -73,10 +75,27 @@ def _read_head(folder: Path) -> CommitId | None:
     return None
 
 
-def prepare_output(folder: Path, plan: GenerationPlan) -> None:
-    """Create the repository of a new generation, or finish that if it was interrupted; else change nothing."""
+def read_planned_graph(folder: Path) -> Graph | None:
+    """Return the graph that the last commit of an output folder has; None if there is none that can be read."""
+    head = _read_head(folder)
+    if head is not None:
+        objects = Repository.find(folder).objects
+        with suppress(CddError):
+            entry = objects.find_entry(head, GRAPH)
+            return None if entry is None else parse_graph(objects.require(entry.id).text, path=GRAPH)[0]
+    return None
+
+
+def prepare_output(folder: Path, plan: GenerationPlan, *, keeps_graph: bool = False) -> None:
+    """Create the repository of a new generation, or finish that if it was interrupted; else change nothing.
+
+    ``keeps_graph``: the plan's graph says more than its file, so it is committed with the skeleton.
+    """
     if not is_output(folder, plan):
-        create_repository(folder, make_skeleton(plan.graph, plan.layout), plan=plan)
+        files = dict(make_skeleton(plan.graph, plan.layout))
+        if keeps_graph:
+            files[GRAPH] = encode_graph(plan.graph).decode()
+        create_repository(folder, files, plan=plan)
     (folder / _BEGUN).unlink(missing_ok=True)
 
 

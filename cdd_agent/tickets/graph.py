@@ -11,7 +11,7 @@ module needs each function of that one" would not be.
 import heapq
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, NewType, TypeAlias
 
@@ -187,6 +187,19 @@ class Graph:
         while parent is not None and parent != other:
             parent = self.parents[parent]
         return parent is not None
+
+
+def set_sources(graph: Graph, sources: Mapping[tuple[str, str], str]) -> Graph:
+    """Return a graph with other signatures of leaves and code of composites. ``sources``: id and name -> source."""
+    return replace(graph, nodes=tuple(_set_source(node, sources) for node in graph.nodes))
+
+
+def _set_source(node: Node, sources: Mapping[tuple[str, str], str]) -> Node:
+    own = sources.get((node.id, node.name))
+    if node.node_type == "composite":
+        return node if own is None else replace(node, code=own)
+    also = tuple(replace(each, signature=sources.get((node.id, each.name), each.signature)) for each in node.also)
+    return replace(node, signature=node.signature if own is None else own, also=also)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -105,6 +105,38 @@ def test_a_skeleton_that_cannot_be_imported_is_named(tmp_path: Path, capsys: pyt
     assert "core.m: ZeroDivisionError: division by zero" in capsys.readouterr().err
 
 
+def test_open_signatures_are_asked_for_before_the_skeleton_and_only_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    graph = write(tmp_path, make_node("load", signature="", docstring="Load it."), make_node("save"))
+    answers = {"answers": [{"id": "load", "name": "load", "source": "def load(path: str) -> bytes: ..."}]}
+    call = {"type": "tool_use", "name": "AnswerQuestions", "input": answers}
+    recording = tmp_path / "recording.json"
+    recording.write_text(json.dumps([{"when": "^Work: architect graph$", "content": [call]}]), encoding="utf-8")
+    words = ["--yes", "generate", str(graph), "--out", "out"]
+    assert run([*words, "--dry-run"]) == 0
+    assert "architect: " in capsys.readouterr().out
+    assert run(["--replay", str(recording), *words, "--only-skeleton"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "The Architect has closed 1 gap of the graph: load (load): def load(path: str) -> bytes: ..." in shown
+    assert "def load(path: str) -> bytes:" in (tmp_path / "out" / "src" / "core" / "m.py").read_text()
+    assert subprocess.check_output(["git", "status", "--porcelain"], cwd="out") == b""
+    assert run([*words, "--dry-run"]) == 0
+    assert "architect: " not in capsys.readouterr().out
+
+
+def test_a_skeleton_without_a_model_leaves_open_what_the_graph_does(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    graph = write(tmp_path, make_node("load", signature="", docstring="Load it."))
+    assert generate(graph, "--out", "out", "--only-skeleton") == 0
+    assert "1 gap of the graph stays open" in " ".join(capsys.readouterr().out.split())
+    assert "def load(*args, **kwargs):" in (tmp_path / "out" / "src" / "core" / "m.py").read_text()
+
+
 def test_an_interrupted_creation_is_finished(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()

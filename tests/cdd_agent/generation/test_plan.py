@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.errors import DocumentError
-from cdd_agent.generation.plan import load_plan
+from cdd_agent.generation.plan import adopt_answers, list_open, load_plan
+from tests.fakes.graphs import composite, leaf, make_graph
 
 
 def make_node(id: str, **more: object) -> dict[str, object]:
@@ -43,3 +44,23 @@ def test_the_metadata_may_limit_the_time_of_a_test(tmp_path: Path, wanted: objec
     file = {"file_path": "src/lib/a.py"}
     assert load_plan(write(tmp_path, make_node("a", **file), seconds_per_test=wanted)).seconds_per_test == limit_s
     assert load_plan(write(tmp_path, make_node("a", **file))).seconds_per_test == 30.0
+
+
+def test_earlier_answers_count_while_the_text_of_the_node_is_the_same() -> None:
+    known = make_graph(
+        leaf("load", signature="def load(path: str): ..."),
+        leaf("save", signature="def save(row: int): ..."),
+        leaf("find", signature="def find(key: int): ..."),
+        composite("m", code="LIMIT = 3"),
+        leaf("gone", signature="def gone(): ..."),
+    )
+    graph = make_graph(
+        leaf("load"),
+        leaf("save", docstring="Save it elsewhere."),
+        leaf("find", signature="def find(): ..."),
+        composite("m", code="LIMIT = = 3"),
+    )
+    found = adopt_answers(graph, known)
+    assert [node.signature for node in found.leaves] == ["def load(path: str): ...", "", "def find(): ..."]
+    assert found.nodes[3].code == "LIMIT = 3"
+    assert [each.name for each in list_open(found)] == ["save"]
