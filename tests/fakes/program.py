@@ -92,7 +92,7 @@ class Demo:
         return done.stdout.strip()
 
 
-def played(name: str, temporary: pytest.TempPathFactory) -> Demo:
+def played(name: str, temporary: pytest.TempPathFactory, *, limit_s: float = 300.0) -> Demo:
     """An example played from its recording, once for all workers and tests; to be copied, never changed.
 
     It has a key and a profile to be tempted by, and is watched.
@@ -101,7 +101,7 @@ def played(name: str, temporary: pytest.TempPathFactory) -> Demo:
     shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / f"demo-{name}"
     folder, kept, log = shared / name, shared / "result.json", shared / "watched"
     calls = shared / "calls"
-    with exclusive_lock(shared.with_suffix(".lock"), purpose="Playing the demo", wait_s=300.0):
+    with exclusive_lock(shared.with_suffix(".lock"), purpose="Playing the demo", wait_s=limit_s):
         if not kept.exists():
             profile = shared / "home" / ".config" / "anthropic" / "configs"
             profile.mkdir(parents=True)
@@ -116,7 +116,7 @@ def played(name: str, temporary: pytest.TempPathFactory) -> Demo:
                 capture_output=True,
                 text=True,
                 check=False,
-                timeout=300,
+                timeout=limit_s,
             )
             kept.write_text(json.dumps(vars(done)), encoding="utf-8")
     result: subprocess.CompletedProcess[str] = subprocess.CompletedProcess(**json.loads(kept.read_text()))

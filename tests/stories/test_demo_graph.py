@@ -40,7 +40,7 @@ TESTS_WRITTEN_ANEW = ("preprocessing.splitting.shuffle_rows", "evaluation.confus
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Demo:
-    return played("ml-library", tmp_path_factory)
+    return played("ml-library", tmp_path_factory, limit_s=1_200)
 
 
 @pytest.fixture(scope="module")
