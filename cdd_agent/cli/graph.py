@@ -1,4 +1,4 @@
-"""The command ``cdd graph``: draft a planning graph, check it, and show it as a tree, a diagram or a page of HTML."""
+"""The command ``cdd graph``: draft a planning graph or take that of a package, check it, and show it."""
 
 import json
 import os
@@ -57,23 +57,53 @@ def draft(invocation: Invocation, *, words: tuple[str, ...], out: Path | None) -
     GraphDrafting.of(" ".join(words), out=out, invocation=invocation).carry_out(invocation)
 
 
-@graph.command("from", short_help="Make a planning graph of a plan, or of the tasks of Task Master.")
-@click.argument("source", type=click.Path(path_type=Path), metavar="PLAN|TASKS")
+@graph.command("from", short_help="Make a planning graph of a package, of a plan, or of the tasks of Task Master.")
+@click.argument("source", metavar="PACKAGE|PLAN|TASKS")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="The file of the graph.")
 @click.option("--tag", default="", metavar="NAME", help="The list in a tasks.json that has several.")
 @headless
-def from_(invocation: Invocation, *, source: Path, out: Path | None, tag: str) -> None:
-    """Make a planning graph of a plan.md, or of a tasks.json of Task Master; it goes to graph.json beside it.
+def from_(invocation: Invocation, *, source: str, out: Path | None, tag: str) -> None:
+    """Make a planning graph of an existing package, of a plan.md, or of a tasks.json of Task Master.
 
-    Functions and classes that the text does not write as code are left to the Architect.
+    PACKAGE is a folder, the file of a module, or the name of an installed package. Its sources are read, and nothing of
+    it is imported; the graph goes to graph.json. Functions and classes that the text of a plan or of tasks does not
+    write as code are left to the Architect; the graph goes to graph.json beside the text.
     """
+    path = Path(source)
+    if path.suffix in (".json", ".md"):
+        _make_from_text(invocation, path, out=out or path.parent / "graph.json", tag=tag)
+    else:
+        _make_from_package(invocation, source, out=out or Path("graph.json"))
+
+
+def _make_from_package(invocation: Invocation, package: str, *, out: Path) -> None:
+    from cdd_agent.generation.extract import extract_graph
+    from cdd_agent.generation.package_files import list_search_path, read_package
+
+    extraction = extract_graph(read_package(package, search=list_search_path(Path.cwd())))
+    if out.exists() and not invocation.is_agreed(f"{out} exists. Replace it?"):
+        return
+    _save(extraction.graph, out)
+    view = _make_view(extraction.graph, file=out, notices=())
+    if invocation.as_json:
+        counts = {"nodes": len(view.graph.leaves), "subgraphs": len(set(view.graph.subgraphs.values()))}
+        _print({"event": "GraphExtracted", "file": str(out), **counts, "notices": list(extraction.notices)})
+        return
+    invocation.screen.line(f"{view.summary}.", style="bold green")
+    for notice in extraction.notices[:_MOST_NOTICES]:
+        invocation.screen.note(notice)
+    if len(extraction.notices) > _MOST_NOTICES:
+        invocation.screen.note(f"and {format_count(len(extraction.notices) - _MOST_NOTICES, 'more remark')}")
+    invocation.screen.line(f"Next: cdd graph show {shlex.quote(str(out))}")
+
+
+def _make_from_text(invocation: Invocation, source: Path, *, out: Path, tag: str) -> None:
     from cdd_agent.conversation.architect import LibraryDescription
 
     text, outline = _read_outline(source, tag=tag)
-    target = out or source.parent / "graph.json"
-    named = os.path.relpath(source.resolve(), target.resolve().parent)
+    named = os.path.relpath(source.resolve(), out.resolve().parent)
     described = LibraryDescription(text=text, source=source.name, start=outline.graph, gaps=outline.gaps)
-    drafting = GraphDrafting(description=described, out=target, metadata={"nl_spec_path": named})
+    drafting = GraphDrafting(description=described, out=out, metadata={"nl_spec_path": named})
     for notice in outline.notices[:_MOST_NOTICES]:
         invocation.screen.note(notice)
     if outline.gaps:
@@ -91,8 +121,6 @@ def _read_outline(source: Path, *, tag: str) -> "tuple[str, GraphOutline]":
     from cdd_agent.tickets import plan_markdown
     from cdd_agent.tickets.graph_outline import outline_plan, outline_tasks
 
-    if source.suffix not in (".json", ".md"):
-        raise UsageError(f"{source} is neither a plan nor a list of tasks.", hint="name a plan.md or a tasks.json")
     text = read_text(source, limit_bytes=_MOST_DESCRIPTION, missing_hint="name a plan.md or a tasks.json")
     if source.suffix == ".json":
         return text, outline_tasks(text, path=str(source), tag=tag)

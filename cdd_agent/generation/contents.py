@@ -15,6 +15,7 @@ from cdd_agent.generation.signatures import (
     list_type_names,
     parse_code,
     read_signature,
+    write_header,
 )
 from cdd_agent.tickets.graph import Definition, Graph, Node, NodeId
 from cdd_agent.untrusted.python_source import split_lines
@@ -161,7 +162,8 @@ def _stub_definition(
         statements += ast.parse(f"def {last}(*args, **kwargs): ...").body
         own.append(statements[-1])  # type: ignore[arg-type]
     documented = next((each for each in own if not has_decorator(each, "overload")), None)
-    if documented is not None:
+    # A definition without a docstring repeats its signature there.
+    if documented is not None and definition.docstring != write_header(documented):
         _add_docstring(documented, definition.docstring)
     for each in own:
         if (

@@ -142,9 +142,15 @@ class Bindings:
 
 def read_bindings(module: PlannedModule) -> Bindings:
     """Return the names that the code of a module binds."""
-    found = Bindings()
     tree = parse_code(module.code)
-    for node in (inner for each in (tree.body if tree is not None else ()) for inner in iterate_block(each)):
+    nodes = (inner for each in (tree.body if tree is not None else ()) for inner in iterate_block(each))
+    return collect_bindings(nodes, module)
+
+
+def collect_bindings(nodes: Iterable[ast.AST], module: PlannedModule) -> Bindings:
+    """Return the names that single nodes of a module bind."""
+    found = Bindings()
+    for node in nodes:
         match node:
             case ast.Import(names=aliases):
                 for alias in aliases:

@@ -183,6 +183,16 @@ def find_undefined(text: str) -> tuple[Use, ...]:
     )
 
 
+@with_deep_stack
+def list_free_names(body: Iterable[ast.AST]) -> tuple[ast.Name, ...]:
+    """Return the uses of names that no function, class or comprehension inside of some statements defines."""
+    scope = _NameScope(names=set(), is_class=False)
+    reader = _NameReader(module=scope)
+    reader.read(body, (scope,))
+    reader.finish()
+    return tuple(node for node, _, scopes in reader.uses if not _is_in_scope(node.id, scopes, first=1))
+
+
 @dataclass(kw_only=True)
 class _NameScope:
     """The names of a module, class, function, lambda or comprehension."""
@@ -200,7 +210,12 @@ def _is_defined(name: str, scopes: _Scopes) -> bool:
     """Return whether a name is defined where it is used. The names of a class are not visible in its functions."""
     if name in _MODULE_NAMES or hasattr(builtins, name):
         return True
-    return any(name in each.names for at, each in enumerate(scopes) if not each.is_class or at == len(scopes) - 1)
+    return _is_in_scope(name, scopes, first=0)
+
+
+def _is_in_scope(name: str, scopes: _Scopes, *, first: int) -> bool:
+    last = len(scopes) - 1
+    return any(name in scopes[at].names for at in range(first, last + 1) if not scopes[at].is_class or at == last)
 
 
 @dataclass(kw_only=True)

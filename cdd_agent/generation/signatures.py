@@ -152,7 +152,7 @@ def _parse_stub(text: str, name: str) -> tuple[ast.stmt, ...] | None:
             statements = _select(body, last) or _select(_find_inside(body, name), last)
             is_word = end == ": ..." and any(isinstance(each, ast.AnnAssign) for each in statements)  # ``f: ...``
             if statements and not is_word and _can_compile(statements):
-                return tuple(_StripBodies().visit(each) for each in statements)
+                return tuple(map(strip_bodies, statements))
     return None
 
 
@@ -194,6 +194,13 @@ def _can_compile(statements: list[ast.stmt]) -> bool:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     return True
+
+
+def strip_bodies(statement: ast.stmt) -> ast.stmt:
+    """Return a statement whose functions have only their docstrings and ``...``; it is changed."""
+    stripped = _StripBodies().visit(statement)
+    assert isinstance(stripped, ast.stmt)
+    return stripped
 
 
 class _StripBodies(ast.NodeTransformer):
@@ -409,7 +416,7 @@ def _compare_blocks(
             definitions, others = _select_definitions(definitions), _select_definitions(others)
         if len(definitions) != len(others):
             source = "\n".join(map(ast.unparse, definitions))
-            shown = "\n".join(_write_header(each) for each in others)
+            shown = "\n".join(write_header(each) for each in others)
             yield Deviation(name=prefix + name, part="definition", expected=source, found=shown)
             continue
         for one, other in zip(definitions, others, strict=True):
@@ -427,8 +434,8 @@ def _group(body: Iterable[ast.stmt]) -> dict[str, list[ast.stmt]]:
     return groups
 
 
-def _write_header(node: ast.stmt) -> str:
-    """Return the source of a statement, of a definition without its body."""
+def write_header(node: ast.stmt) -> str:
+    """Return the source of a statement; of a definition, without its decorators and its body."""
     if not isinstance(node, Function | ast.ClassDef):
         return ast.unparse(node)
     bare = copy.copy(node)
@@ -438,7 +445,7 @@ def _write_header(node: ast.stmt) -> str:
 
 def _compare(expected: ast.stmt, found: ast.stmt, *, name: str, is_given: bool) -> Iterator[Deviation]:
     if expected.__class__ is not found.__class__:
-        yield Deviation(name=name, part="definition", expected=_write_header(expected), found=_write_header(found))
+        yield Deviation(name=name, part="definition", expected=write_header(expected), found=write_header(found))
         return
     pairs: list[tuple[Literal["parameters", "returns", "decorators", "bases", "value"], str, str]] = []
     if isinstance(expected, Function) and isinstance(found, Function):
@@ -449,7 +456,7 @@ def _compare(expected: ast.stmt, found: ast.stmt, *, name: str, is_given: bool) 
             pairs.append(("returns", _write_type(expected.returns), _write_type(found.returns)))
     elif isinstance(expected, ast.ClassDef) and isinstance(found, ast.ClassDef):
         if is_given:
-            pairs.append(("bases", _write_header(expected), _write_header(found)))
+            pairs.append(("bases", write_header(expected), write_header(found)))
         yield from _compare_blocks(expected.body, found.body, prefix=f"{name}.", is_given=is_given)
     elif is_given:
         pairs.append(("value", ast.unparse(expected), ast.unparse(found)))

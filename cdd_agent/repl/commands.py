@@ -36,7 +36,7 @@ COMMANDS = (
     SlashCommand(
         "graph",
         "WORD FILE",
-        "draft TEXT: draft a planning graph; from PLAN; check FILE; show FILE: as a tree or a picture",
+        "draft TEXT: draft a planning graph; from PACKAGE or PLAN; check FILE; show FILE: as a tree or a picture",
     ),
     SlashCommand("generate", "GRAPH --out DIR", "generate a tested repository from a planning graph, node by node"),
     SlashCommand("audit", "[RANGE]", "check the claims of handoff notes by running the tests again"),
@@ -106,7 +106,7 @@ FORK_WORDS = {
 
 GRAPH_WORDS = {
     "draft": "TEXT, FILE or SLUG: the Architect drafts a graph; --out FILE",
-    "from": "PLAN or TASKS: make a graph of a plan.md or a tasks.json; --out FILE, --tag NAME",
+    "from": "PACKAGE, PLAN or TASKS: make a graph of a package, a plan.md or a tasks.json; --out FILE",
     "check": "FILE: say what is wrong with a planning graph",
     "show": "FILE: show it as a tree; --mermaid, --html PAGE",
 }

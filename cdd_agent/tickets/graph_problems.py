@@ -111,7 +111,7 @@ def _check_node(node: Node) -> Iterator[GraphProblem]:
     if node.node_type == "composite":
         if message := _find_text_problem(node.name, most=_MOST_NAME_CHARACTERS):
             yield describe_node(node, f"the name {message}", hint="name the module or package", key="name")
-        if node.file_path and (wrong := _find_path_problem(node.file_path, is_folder_allowed=True)):
+        if node.file_path and (wrong := find_path_problem(node.file_path, is_folder_allowed=True)):
             yield describe_node(node, wrong[0], hint=wrong[1], key="file_path")
         return
     for number, definition in enumerate(node.definitions):
@@ -119,7 +119,7 @@ def _check_node(node: Node) -> Iterator[GraphProblem]:
         if message := _find_name_problem(definition.name):
             hint = f"name the function or class as in Python, or {_COMPOSITE_TYPES_HINT}"
             yield describe_node(node, message, hint=hint, key=f"{prefix}name", file=definition.file_path)
-        if wrong := _find_path_problem(definition.file_path, is_folder_allowed=False):
+        if wrong := find_path_problem(definition.file_path, is_folder_allowed=False):
             yield describe_node(node, wrong[0], hint=wrong[1], key=f"{prefix}file_path", file=definition.file_path)
         if not definition.docstring.strip() and (not number or not definition.signature.strip()):
             message = "the docstring is empty, so nothing says what to generate"
@@ -151,9 +151,9 @@ def _find_name_problem(name: str) -> str | None:
     return None
 
 
-@cache
-def _find_path_problem(path: str, *, is_folder_allowed: bool) -> tuple[str, str] | None:
-    """Return message and hint. Many nodes have the same path."""
+@cache  # many nodes have the same path
+def find_path_problem(path: str, *, is_folder_allowed: bool) -> tuple[str, str] | None:
+    """Return what is wrong with the path of a node's file, and what to do."""
     if not path:
         return "file_path is missing", "name the module, such as src/stats/descriptive.py"
     if len(path) > _MOST_PATH_CHARACTERS or not path.isprintable():

@@ -155,4 +155,4 @@ def test_a_plan_whose_graph_has_problems_is_not_saved(here: Path, capsys: pytest
 
 def test_another_kind_of_file_makes_no_graph(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["graph", "from", "notes.txt"]) == 2
-    assert "hint: name a plan.md or a tasks.json" in capsys.readouterr().err
+    assert "a plan.md or a tasks.json" in capsys.readouterr().err
