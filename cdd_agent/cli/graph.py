@@ -227,7 +227,7 @@ class GraphDrafting:
         from cdd_agent.events import Notice
         from cdd_agent.repl.render import READY
 
-        if self.out.exists() and not invocation.is_agreed(f"{self.out} exists. Replace it?"):
+        if not self._may_save(invocation):
             return
         project = invocation.project
         with nullcontext() if invocation.at_prompt else closing(project), invocation.screen.working(READY):
@@ -240,6 +240,15 @@ class GraphDrafting:
             _save(graph, self.out)
             project.emit(Notice(text=f"The graph is saved. Next: cdd generate {shlex.quote(str(self.out))} --out DIR"))
 
+    def _may_save(self, invocation: Invocation) -> bool:
+        """Return whether the graph may be saved; raises ``UsageError`` if it cannot, before a model is paid."""
+        folder = self.out.parent
+        if not os.access(folder, os.W_OK | os.X_OK) or self.out.is_dir():
+            raise UsageError(
+                f"{self.out} cannot be written.", hint="name a file in an existing folder: --out graph.json"
+            )
+        return not self.out.exists() or invocation.is_agreed(f"{self.out} exists. Replace it?")
+
     def save_outline(self, invocation: Invocation) -> None:
         """Show and save a graph that needs no model; raises ``DocumentError`` if it has problems."""
         from cdd_agent.tickets.graph_problems import find_problems, make_error
@@ -249,7 +258,7 @@ class GraphDrafting:
         made = replace(start, metadata={**start.metadata, **self.metadata})
         if problems := find_problems(made, lambda graph: _lay_out(graph, self.out).map_path):
             raise make_error(problems, path=self.description.source)
-        if self.out.exists() and not invocation.is_agreed(f"{self.out} exists. Replace it?"):
+        if not self._may_save(invocation):
             return
         view = _make_view(made, file=self.out, notices=())
         _save(made, self.out)

@@ -157,6 +157,8 @@ def split_words(line: str) -> list[str]:
 
     >>> split_words("tdd run the user's cart --allow-dirty")
     ['tdd', 'run', '--allow-dirty', "the user's cart"]
+    >>> split_words("graph draft the user's cart --out g.json")
+    ['graph', 'draft', '--out', 'g.json', "the user's cart"]
     """
     if described := _DESCRIPTION.fullmatch(line):
         command, before, text, behind = described.groups()

@@ -91,6 +91,15 @@ def test_an_existing_file_is_replaced_only_after_a_yes(here: Path, capsys: pytes
     assert load_graph(here / "graph.json")[0].nodes[0].id == "add"
 
 
+def test_a_place_that_cannot_be_written_is_refused_before_the_first_request(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "folder").mkdir()
+    for name in ("no/graph.json", "folder"):
+        assert run([*record(), "graph", "draft", WORDS, "--out", name]) == 2
+        assert "--out" in capsys.readouterr().err
+
+
 def test_a_refused_draft_stays_in_a_file_of_its_own(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bad = submit({**NODE, "file_path": "conftest.py"})
     assert run([*record(bad, bad, bad), "graph", "draft", WORDS]) == 1
