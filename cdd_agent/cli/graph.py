@@ -207,7 +207,8 @@ class GraphDrafting:
         if not is_word and not file.is_file():
             description = LibraryDescription(text=words, source="description")
             return cls(description=description, out=out or Path("graph.json"), metadata={"request": words})
-        if is_word and not file.suffix and not file.is_file():
+        is_path = "/" in words or file.suffix or words == "." or (file.exists() and not file.is_dir())
+        if not is_path:  # a ticket often has the name of a folder
             ticket = find(invocation.project.root, words)
             load_complete_spec(ticket)
             file, text = ticket.spec_path, spec.load_text(ticket.spec_path)

@@ -75,6 +75,7 @@ def test_a_file_is_named_in_the_graph_beside_it(here: Path, capsys: pytest.Captu
 
 def test_the_graph_of_a_ticket_is_in_its_folder(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ticket = create(here, "sums")
+    (here / "sums").mkdir()
     assert run([*record(), "graph", "draft", "sums"]) == 2
     assert "The spec of sums is not complete" in capsys.readouterr().err
     ticket.spec_path.write_text(SPEC, encoding="utf-8")
@@ -110,7 +111,10 @@ def test_a_refused_draft_stays_in_a_file_of_its_own(here: Path, capsys: pytest.C
     assert run(["graph", "check", "graph.refused.json"]) == 2
 
 
-@pytest.mark.parametrize(("words", "said"), [("sumz", "There is no ticket 'sumz'"), ("no.md", "no.md does not exist")])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [("sumz", "There is no ticket 'sumz'"), ("no.md", "no.md does not exist"), ("/dev/null", "/dev/null is not valid")],
+)
 def test_one_word_that_names_nothing_is_an_error(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*record(), "graph", "draft", words]) == 2
     assert said in capsys.readouterr().err
