@@ -44,7 +44,7 @@ from cdd_agent.work.state import AttemptRecord
 from cdd_agent.work.wording import explain
 from pytest_tdd_agent.codec import dump
 from pytest_tdd_agent.comparison import find_unstable, strip_parameters
-from pytest_tdd_agent.report import FAILING, Reason, SuiteReport, Verdict, list_failing
+from pytest_tdd_agent.report import FAILING, RESCUED, Reason, SuiteReport, Verdict, list_failing, list_rescued
 
 MAX_ANSWER_CHARACTERS = 20_000
 _EXAMPLES_BYTES = 1_000_000
@@ -319,8 +319,9 @@ class Judge:
         policy, before = self.task.context.policy, self.task.baseline.report
         passed = {case.nodeid for case in before.tests if case.outcome == "passed"}
         is_to_pass = self.task.phase != "red" or policy.expects_pass
-        failed = [case for case in report.tests if case.outcome in FAILING and case.nodeid not in before.old_failures]
-        failed = [case for case in failed if is_to_pass or case.nodeid in passed]
+        # Those that passed in a second try of the same process would be refused as targets.
+        doubtful = {*list_failing(report), *list_rescued(report)}.difference(before.old_failures)
+        failed = [case for case in report.tests if case.nodeid in doubtful and (is_to_pass or case.nodeid in passed)]
         # A test without end would need the same time again, and stops the run.
         is_endless = any(case.failure is not None and case.failure.kind == "timeout" for case in failed)
         if not (policy.reruns_failures and failed) or is_endless:
@@ -332,11 +333,14 @@ class Judge:
         again = self.rerun = run.report
         if again is None or again.problem is not None or not again.complete:
             return None
-        passing = {case.nodeid: case for case in again.tests if case.outcome == "passed"}
+        rescued = list_rescued(again)
+        passing = {case.nodeid: case for case in again.tests if case.outcome == "passed" and case.nodeid not in rescued}
         if not passing.keys() >= {*names}:
             return None
         self._report(Finding(check="run", outcome="noted", case="flaky_tests", parts={"tests": names}))
-        merged = replace(report, tests=tuple(passing.get(case.nodeid, case) for case in report.tests))
+        tests = tuple(passing.get(case.nodeid, case) for case in report.tests)
+        signs = tuple(sign for sign in report.signs if sign.code != RESCUED or sign.nodeid not in passing)
+        merged = replace(report, tests=tests, signs=signs)
         return merged if list_failing(merged) else replace(merged, exit_status=0)
 
     def _find_changed_tests(self, work: Work) -> tuple[str, ...]:

@@ -447,8 +447,8 @@ class PhaseRun:
         saved.save(replace_step(saved.state, step))
         kept_code = f" The next GREEN gets the code, kept as {kept}." if kept else ""
         most = self.context.policy.max_returns
-        often = "once" if most == 1 else f"for time {step.was_sent_back} of at most {most}"
-        text = f"{self.item.title}: the step goes back to RED, {often}. {why.rstrip('.')}.{kept_code}"
+        often = ", once" if most == 1 else f" ({step.was_sent_back} of at most {most} times)"
+        text = f"{self.item.title}: the step goes back to RED{often}. {why.rstrip('.')}.{kept_code}"
         self.context.emit(Notice(text=text))
         return PhaseOver()
 

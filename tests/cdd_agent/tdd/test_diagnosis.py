@@ -10,6 +10,7 @@ from cdd_agent.runs.plan_steps import make_brief
 from cdd_agent.tdd.context import Brief, Context, Phase, WorkItem
 from cdd_agent.tdd.cycle import Cycle
 from cdd_agent.tdd.phase_run import Ending
+from cdd_agent.testrun.pytest_run import PytestSuite
 from cdd_agent.work.state import Cause, Diagnosis
 from tests.fakes.model import ScriptedModel
 from tests.fakes.project import CODE, TEST, TEST_FILE, Project, green, item, red, writes
@@ -28,10 +29,13 @@ def run(
     *,
     found: Diagnosis | None = None,
     complete: Callable[[], Iterable[str]] | None = None,
+    flaky: int = 0,
     **rules: int | bool,
 ) -> Ending:
     """Run RED and GREEN with a source that has the hooks, by other rules."""
     context = project.context(model)
+    if isinstance(context.suite, PytestSuite):
+        context = replace(context, suite=replace(context.suite, flaky=flaky))
 
     def brief(item: WorkItem, phase: Phase, *, context: Context) -> Brief:
         made = make_brief(item, phase)
@@ -123,3 +127,16 @@ def test_tests_that_fail_again_refuse_the_attempt(project: Project) -> None:
     ending = run(project, model, reruns_failures=True)
     assert ending.how == "done"
     assert list_attempts(ending)[:3] == [("red", "open"), ("green", "closed"), ("green", "closed")]
+
+
+def test_a_test_that_passes_in_a_second_try_alone_is_given_a_process_of_its_own(real_project: Project) -> None:
+    text = (
+        "from discount import discount\n\ntries = []\n\n\n"
+        "def test_discount(request):\n    tries.append(discount(100))\n"
+        "    assert tries[0] == 90\n    assert len(tries) > 1 or request.session.testscollected == 1\n"
+    )
+    model = ScriptedModel([writes(TEST_FILE, text), green()])
+    ending = run(real_project, model, flaky=1, reruns_failures=True)
+    assert ending.how == "done"
+    assert list_attempts(ending) == [("red", "open"), ("green", "open")]
+    assert "Flaky: tests/test_discount.py::test_discount failed" in str(real_project.seen)
