@@ -147,7 +147,7 @@ def _play_ticket(invocation: Invocation, example: DemoExample, *, folder: Path |
 
 
 def _play_graph(invocation: Invocation, example: DemoExample, *, folder: Path | None) -> None:
-    """Generate the repository of the example's graph, as a user does. Nodes that fail are part of the show."""
+    """Generate the repository of the example's graph. Nodes that fail are part of the example."""
     output = folder.resolve() if folder else Path(tempfile.mkdtemp(prefix="cdd-demo-")) / example.name
     arguments = [str(example.graph), "--out", str(output), "--yes"]
     if not invocation.as_json:
@@ -167,7 +167,7 @@ def _play_graph(invocation: Invocation, example: DemoExample, *, folder: Path | 
 
 @contextmanager
 def _identify() -> Iterator[None]:
-    """Give git a name and an address for the commits, as a new repository of a user without them lacks both."""
+    """Give git a name and an address for commits: the user may have none, and the repository does not exist yet."""
     name = os.environ.get("USER") or "demo"
     given = {f"GIT_{who}_NAME": name for who in _WHO} | {f"GIT_{who}_EMAIL": _EMAIL for who in _WHO}
     added = given.keys() - os.environ.keys()
