@@ -3,7 +3,7 @@
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -29,6 +29,7 @@ from cdd_agent.work.state import RunState, Status
 from cdd_agent.work.state_file import load_state
 from tests.fakes.approval import approves
 from tests.fakes.demo import captured, in_process
+from tests.fakes.identity import git_identity
 from tests.fakes.program import EXAMPLES
 
 Recorded: TypeAlias = dict[str, Any]
@@ -96,6 +97,12 @@ def change_recording(folder: Path, change: Callable[[Recorded], list[Recorded]])
     path = folder / "recording.json"
     path.write_bytes(msgspec.json.encode([new for turn in turns for new in change(turn)]))
     return path
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _identity() -> Iterator[None]:
+    with git_identity():
+        yield
 
 
 @pytest.fixture(scope="module")
