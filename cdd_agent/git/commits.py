@@ -281,6 +281,14 @@ def reapply(repository: Repository, commit: CommitId, *, tree: str, parent: Comm
     return CommitId(repository.git("commit-tree", *arguments, stdin=stdin, variables=author, hooks=bool(sign)).strip())
 
 
+def commit_merge(repository: Repository, message: str, *, tree: str, parents: tuple[CommitId, CommitId]) -> CommitId:
+    """Return a merge commit of cdd, on no branch; it is signed if the user signs. The user's branch comes first."""
+    sign = list_sign_options(repository)
+    arguments = (tree, ("-p",), parents[0], ("-p",), parents[1], (*sign, "-F", "-"))
+    stdin = message.encode("utf-8", "surrogateescape")
+    return CommitId(repository.git("commit-tree", *arguments, stdin=stdin, hooks=bool(sign)).strip())
+
+
 def list_sign_options(repository: Repository) -> tuple[str, ...]:
     """Return the options of ``git commit-tree`` that sign a commit, if the user signs commits."""
     settings = {setting.key: setting.value for setting in repository.runner.configuration_of_commits()}

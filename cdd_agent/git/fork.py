@@ -23,9 +23,9 @@ from cdd_agent.errors import UsageError, join_first
 from cdd_agent.events import Change
 from cdd_agent.git.commits import (
     commit_aside,
+    commit_merge,
     list_own_uncommitted,
     list_pointers,
-    list_sign_options,
     require_finished,
     require_identity,
 )
@@ -389,14 +389,9 @@ class Forks:
         # A merge into the fork, to resolve conflicts, has the fork's commits first; in the user's branch, its own are.
         if not repository.is_ancestor(plan.head, of=plan.fork.base):
             require_identity(repository)
-            sign = list_sign_options(repository)
             subject = shorten(plan.fork.direction, _MOST_SUBJECT)
             message = f"merge: {subject}\n\nFork: {plan.fork.name}\nTicket: {plan.fork.ticket}\n"
-            parents = (("-p",), plan.head, ("-p",), plan.tip)
-            arguments = (plan.tree, *parents, (*sign, "-F", "-"))
-            commit = CommitId(
-                repository.git("commit-tree", *arguments, stdin=message.encode(), hooks=bool(sign)).strip()
-            )
+            commit = commit_merge(repository, message, tree=plan.tree, parents=(plan.head, plan.tip))
         with lock_repository(repository.location.common_dir, wait_s=_PATIENCE_S):
             return self._landings.land(commit, expected=plan.head, base=plan.head, result=commit)
 

@@ -13,7 +13,7 @@ from cdd_agent.generation.generation_report import GRAPH
 from cdd_agent.generation.late_code import write_late_code
 from cdd_agent.generation.plan import GenerationPlan
 from cdd_agent.generation.skeleton import make_skeleton
-from cdd_agent.git.commits import commit_paths, list_sign_options, require_identity
+from cdd_agent.git.commits import commit_merge, commit_paths, require_identity
 from cdd_agent.git.repository import CommitId, Repository, has_ref
 from cdd_agent.runs.generation_results import GenerationResults, Installer, RepositoryFiles, make_tag
 from cdd_agent.runs.graph_nodes import INTEGRATION_ATTEMPTS, MIN_TESTS, GraphNodes, list_passing_paths
@@ -402,7 +402,7 @@ class Generation:
                 f"Your branch and files are untouched; the run's commits are on {self._branch.name}.",
                 hint=f"merge them yourself: git -C {repository.root} merge {self._branch.name}; then the same command",
             )
-        commit = self._commit_merge(message, tree=tree, head=head, tip=tip)
+        commit = commit_merge(repository, message, tree=tree, parents=(head, tip))
         self._home.land(commit, made=commit, tip=head)
         self._branch.move(commit)
         return commit
@@ -437,12 +437,6 @@ class Generation:
         message = f"docs: assemble {self.plan.layout.package}\n\nTicket: {self.plan.slug}\nLanding: assembly\n"
         commit_paths(repository, message, paths=tuple(written))
         self._bring(message, name="the assembly")
-
-    def _commit_merge(self, message: str, *, tree: str, head: CommitId, tip: CommitId) -> CommitId:
-        repository = self._branch.home
-        sign = list_sign_options(repository)
-        arguments = (tree, ("-p",), head, ("-p",), tip, (*sign, "-F", "-"))
-        return CommitId(repository.git("commit-tree", *arguments, stdin=message.encode(), hooks=bool(sign)).strip())
 
     def _is_whole(self, group: Group) -> bool:
         return all(self.run.state.execution(n).status == Status.COMPLETED for n in self._list_numbers(group))
