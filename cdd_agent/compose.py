@@ -406,7 +406,7 @@ class Composition:
         other = "" if is_replay else self.settings.architect_model
         model = RoleModel(meter, other=other, is_optional=is_optional)
         name = ticket.slug if ticket else "graph"
-        # What it drafts is a new repository, and a conversation about it cannot be resumed.
+        # A draft is about a new repository, so its conversation cannot be resumed.
         dialog = replace(self._make_dialog(meter, name), model=model, transcript=None, outline_tokens=0)
         return Architect(dialog=dialog.of(architect.AGENT, name), max_drafts=self.settings.max_drafts)
 

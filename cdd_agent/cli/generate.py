@@ -62,7 +62,7 @@ def generate(invocation: Invocation, **given: Any) -> None:
     is spent.
     """
     from cdd_agent.generation.plan import adopt_answers, load_plan
-    from cdd_agent.runs.generation import read_planned_graph
+    from cdd_agent.runs.output_folder import read_planned_graph
 
     request = GenerateRequest(**given)
     plan = load_plan(request.graph)
@@ -112,7 +112,7 @@ class GenerateCommand:
 
     def carry_out(self) -> None:
         """Show what is to be done, ask, and do it; raises ``GateClosed`` if nodes are left."""
-        from cdd_agent.runs.generation import is_output, prepare_output, require_free, require_no_link
+        from cdd_agent.runs.output_folder import is_output, prepare_output, require_free, require_no_link
 
         request, plan = self._request, self._plan
         start = None if request.start is None else self._find_node(request.start)
@@ -121,7 +121,7 @@ class GenerateCommand:
         if request.rollback is not None:
             self._roll_back(request.rollback, is_new=is_new)
             return
-        if is_new and not self._is_begun:
+        if is_new and not self._is_interrupted:
             require_free(request.out)
         if is_new or request.dry_run:
             self._show_preview()
@@ -143,10 +143,10 @@ class GenerateCommand:
                 run.run_step(run.step(number))
 
     @property
-    def _is_begun(self) -> bool:
-        from cdd_agent.runs.generation import is_begun
+    def _is_interrupted(self) -> bool:
+        from cdd_agent.runs.output_folder import was_interrupted
 
-        return is_begun(self._request.out)
+        return was_interrupted(self._request.out)
 
     @cached_property
     def _inside(self) -> Invocation:
@@ -268,12 +268,10 @@ class GenerateCommand:
     def _check_skeleton(self) -> None:
         """Import each module of the skeleton; raise ``GateClosed`` if one cannot be imported."""
         from cdd_agent.generation.installation import import_skeleton
-        from cdd_agent.testrun.pytest_run import PytestSuite
+        from cdd_agent.runs.graph_nodes import find_python
 
         with closing(self._inside.project) as project, self._inside.screen.working("importing the modules"):
-            suite, layout = project.suite, self._plan.layout
-            python = suite.interpreter.path if isinstance(suite, PytestSuite) else Path(sys.executable)
-            modules = sorted({layout.module_of(path) for path, _ in layout.rows})
+            modules, python = self._plan.layout.modules, find_python(project.suite)
             imported = import_skeleton(project.root, modules, python=python, sandbox=project.sandbox)
         out, lines = self._request.out, [f"  {name}: {said}" for name, said in imported.failed.items()]
         lines += [f"  the package {name} is not installed" for name in imported.missing]

@@ -122,7 +122,7 @@ def new(invocation: Invocation, *, slug: str, title: str, kind: str) -> None:
 def status(invocation: Invocation, slug: str | None) -> None:
     """Show all tickets of the project and the other runs that are not complete, or the progress of the one SLUG."""
     from cdd_agent.repl.render import list_steps, show_other_runs, show_ticket, show_tickets, summarize_ticket
-    from cdd_agent.runs.places import find_run, is_generation, list_present
+    from cdd_agent.runs.places import find_run, is_of_project, list_present
     from cdd_agent.tickets.ticket import list_tickets
     from cdd_agent.work.journal import journal_path
 
@@ -136,7 +136,7 @@ def status(invocation: Invocation, slug: str | None) -> None:
         return
     if slug is None:
         tickets, runs = list_tickets(root), list_present(root)
-        if tickets or not any(map(is_generation, runs)):
+        if tickets or not any(map(is_of_project, runs)):
             show_tickets(tickets, screen=invocation.screen)
         show_other_runs(runs, screen=invocation.screen)
     else:

@@ -27,7 +27,6 @@ class JudgedNode:
     """A node that has passed its gates: its functions and its tests."""
 
     number: int
-    title: str
     files: tuple[str, ...]
     """Of its definitions."""
     tests: tuple[str, ...]

@@ -131,7 +131,7 @@ def _read_source(path: str, content: bytes) -> tuple["_Source | None", str]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Piece:
-    """What a node defines in one module."""
+    """The definitions of a node in one module."""
 
     source: "_Source"
     name: str
@@ -143,12 +143,12 @@ class _Piece:
 
     @property
     def id(self) -> NodeId:
-        """Its id, if it is a node of its own."""
+        """The id that its node would have."""
         return NodeId(f"{self.source.module.name}:{self.name}")
 
     @cached_property
     def definition(self) -> Definition:
-        """What the graph says about it."""
+        """Its definition in the graph."""
         stubs = [strip_bodies(copy.deepcopy(each)) for each in self.statements]
         own = [each for each in _list_definitions(stubs) if each.name == self.name]
         documented = next((each for each in own if not has_decorator(each, "overload")), own[0])
@@ -368,7 +368,7 @@ def _list_dotted(nodes: Iterable[ast.AST], *, local: Iterable[str] = ()) -> Iter
 
 @dataclass(frozen=True, kw_only=True)
 class _Needs:
-    """What a piece uses."""
+    """The names that a piece uses."""
 
     pieces: frozenset[_Piece]
     behind: frozenset[_Piece]

@@ -192,8 +192,7 @@ def _write_tests(outcome: GenerationOutcome) -> Iterator[str]:
     yield f"- **Unit Tests**: {unit}"
     passed = sum(each.paths_passed for each in outcome.subgraphs)
     yield f"- **Integration Tests**: {_count_tests('generated', total=paths, passed=passed)}"
-    again = _count_tests("triggered", total=outcome.regressions, passed=outcome.regressions_passed)
-    yield f"- **Regression Tests**: {again}"
+    yield f"- **Regression Tests**: {format_count(outcome.regressions, 'regression')} found and reverted"
     flaky = sum(node.flaky for node in nodes)
     if flaky:
         yield f"- **Flaky Tests**: {flaky}"

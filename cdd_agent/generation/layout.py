@@ -11,6 +11,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from cdd_agent.tickets.graph import Graph, Node, NodeId
 
@@ -51,6 +52,11 @@ class Layout:
             paths=moved,
             tests=_place_tests(modules, package=package),
         )
+
+    @cached_property
+    def modules(self) -> tuple[str, ...]:
+        """The dotted import paths of all modules, sorted."""
+        return tuple(sorted({_name_module(path) for path in self.paths.values()}))
 
     def map_path(self, file_path: str) -> str:
         """Return the path in the repository of a file of the graph. A folder counts as its ``__init__.py``."""

@@ -128,9 +128,7 @@ class GenerationOutcome:
     duration_s: float = 0
     model: str = ""
     regressions: int = 0
-    """Attempts that made tests fail which had passed."""
-    regressions_passed: int = 0
-    """Those that were reverted, after which the tests pass again."""
+    """Attempts that made tests fail which had passed; each was reverted."""
     circular_imports: tuple[ImportCycle, ...] = ()
     missing_packages: tuple[str, ...] = ()
     """Packages that the code imports, and that are not installed or not listed in the graph."""

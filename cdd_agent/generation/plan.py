@@ -26,7 +26,7 @@ from cdd_agent.tickets.graph import (
 )
 from cdd_agent.tickets.graph_file import load_graph
 from cdd_agent.tickets.graph_problems import GraphProblem, describe_node, find_problems
-from cdd_agent.work.state import RunState, StepKey
+from cdd_agent.work.state import RunState, StepExecution, StepKey
 
 MOST_PATHS = 20
 """Paths of a subgraph that have integration tests."""
@@ -90,6 +90,11 @@ def adopt_answers(graph: Graph, known: Graph) -> Graph:
     return set_sources(graph, {key: source for key, source in found.items() if source and key in open_names})
 
 
+def name_integration(group: Group) -> str:
+    """Return the title of the step with the integration tests of a subgraph."""
+    return f"integration of {group.name}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class GenerationPlan:
     """A graph that has no problems, and how its nodes become steps of a run."""
@@ -148,7 +153,12 @@ class GenerationPlan:
     @cached_property
     def integrations(self) -> Mapping[str, Group]:
         """Title of the step with the integration tests of a subgraph -> subgraph; only those with a path."""
-        return {f"integration of {group.name}": group for group in self.groups if self.list_paths(group)}
+        return {name_integration(group): group for group in self.groups if self.list_paths(group)}
+
+    def find_integration(self, state: RunState, group: Group) -> StepExecution | None:
+        """Return the step with the integration tests of a subgraph; None if it has no path."""
+        title = name_integration(group)
+        return next((step for step in state.step_executions.values() if step.title == title), None)
 
     def list_paths(self, group: Group) -> tuple[tuple[Node, ...], ...]:
         """Return the paths of a subgraph, each from a node that needs none of it to one that none of it needs."""

@@ -152,7 +152,7 @@ Scope: TypeAlias = Literal["step", "ticket"]
 """A step of a plan or one conversation; or all work on a ticket."""
 
 KINDS = ("tokens", "usd", "calls", "minutes")
-"""What is limited."""
+"""The scope of the limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from cdd_agent.repl import dialogs
 from cdd_agent.repl.render import format_cost
 from cdd_agent.repl.screen import Screen
 from cdd_agent.repl.terminal import KEYBOARD, PromptStatus
-from cdd_agent.runs.places import find_run, is_generation, list_present
+from cdd_agent.runs.places import find_run, is_of_project, list_present
 from cdd_agent.runs.plan_steps import PlanSteps
 from cdd_agent.runs.review import Review
 from cdd_agent.runs.run import Run
@@ -176,7 +176,7 @@ class SessionState:
     def find_ticket(self, argument: str) -> Ticket:
         """Return the ticket or run that a command names, else the current one, else the only one of the project."""
         root = self.project.root
-        tickets = list_tickets(root) or tuple(filter(is_generation, list_present(root)))
+        tickets = list_tickets(root) or tuple(filter(is_of_project, list_present(root)))
         slug = argument or self.slug or (tickets[0].slug if len(tickets) == 1 else "")
         if not slug:
             known = ", ".join(ticket.slug for ticket in tickets)

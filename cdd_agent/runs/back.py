@@ -121,7 +121,7 @@ class _OwnCommit(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What the commit belongs to, for a sentence."""
+        """The step or landing of the commit, for a sentence."""
         return f"{self.landing or f'step {self.number}'} of {self.ticket}"
 
 

@@ -93,6 +93,7 @@ class FailingTests:
     """The tests that a user names, which fail: one work item with a single phase, GREEN."""
 
     workflow = "green"
+    makes_project = False
     is_open_ended = False
 
     def __init__(self, wanted: Wanted, settings: GreenSettings, *, ticket: Ticket, anew: bool = False) -> None:

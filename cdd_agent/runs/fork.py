@@ -84,7 +84,7 @@ class TicketForks:
         state = load_state(source.state_path)
         if state is None:
             raise UsageError(f"{ticket.slug} has not been carried out yet.", hint=f"cdd exec {ticket.slug}")
-        if state.is_generation:
+        if state.makes_project:
             raise UsageError(
                 f"{ticket.slug} is a generation, and its nodes cannot be tried in a fork.",
                 hint="change the docstring or the signature of a node in the graph, then the same command: "

@@ -1,20 +1,16 @@
 """The generation of a repository: the skeleton, the nodes of each subgraph, and the landing of each subgraph."""
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
-from cdd_agent.errors import CddError, GateClosed, UsageError, format_count
+from cdd_agent.errors import GateClosed, UsageError
 from cdd_agent.events import Emit, Notice
 from cdd_agent.generation.evidence import JudgedNode, SubgraphCheck, SubgraphEvidence
-from cdd_agent.generation.generation_report import GRAPH
 from cdd_agent.generation.late_code import write_late_code
-from cdd_agent.generation.plan import GenerationPlan
-from cdd_agent.generation.skeleton import make_skeleton
-from cdd_agent.git.commits import commit_merge, commit_paths, require_identity
-from cdd_agent.git.repository import CommitId, Repository, has_ref
+from cdd_agent.git.commits import commit_merge, commit_paths
+from cdd_agent.git.repository import CommitId, has_ref
 from cdd_agent.runs.generation_results import GenerationResults, Installer, RepositoryFiles, make_tag
 from cdd_agent.runs.graph_nodes import INTEGRATION_ATTEMPTS, MIN_TESTS, GraphNodes, list_passing_paths
 from cdd_agent.runs.private_branch import PrivateBranch
@@ -24,15 +20,12 @@ from cdd_agent.tdd.context import SuiteTask
 from cdd_agent.tdd.instructions import format_failures
 from cdd_agent.tdd.step import load_report
 from cdd_agent.tdd.workplace import Workplace
-from cdd_agent.tickets.graph import Graph, Group, Node
-from cdd_agent.tickets.graph_file import encode_graph, parse_graph
+from cdd_agent.tickets.graph import Group, Node
 from cdd_agent.tickets.plan import find_dependents
 from cdd_agent.work.state import RunState, Status, StepExecution
 from cdd_agent.work.wording import explain, format_reason
 from cdd_agent.workspace.files import ConfinedFolder
 
-_BEGUN = ".cdd-begun"
-"""The file that an output folder has until its first commit is made."""
 _REFUSED = """\
 The tests of this part pass, but the checks of its subgraph refuse it:
 {reasons}
@@ -44,106 +37,6 @@ _FAILING_PATHS = """\
 The tests of this part pass, but integration tests in which it takes part fail:
 {failures}
 If the fault is in this part, add a test that shows it, and correct the code."""
-
-
-def is_output(folder: Path, plan: GenerationPlan) -> bool:
-    """Return whether ``folder`` holds a generation of this graph's package."""
-    return plan.slug in _list_generated(folder)
-
-
-def _list_generated(folder: Path) -> tuple[str, ...]:
-    """Return the names of the generations that began the repository in ``folder``, if there is one."""
-    head = _read_head(folder)
-    if head is None:
-        return ()
-    form = ("--format=%(trailers:key=Ticket,valueonly,separator=%x20)", "--max-parents=0")
-    return tuple(Repository.find(folder).git("log", form, head).split())
-
-
-def is_begun(folder: Path) -> bool:
-    """Return whether the creation of an output folder was interrupted."""
-    return (folder / _BEGUN).is_file() and not folder.is_symlink() and _read_head(folder) is None
-
-
-def _read_head(folder: Path) -> CommitId | None:
-    """Return the commit of the repository whose top ``folder`` is; None if there is none."""
-    if (folder / ".git").exists():
-        with suppress(CddError):
-            repository = Repository.find(folder)
-            if repository.root.resolve() == folder.resolve():  # git takes one around it if .git is incomplete
-                return repository.read_head()
-    return None
-
-
-def read_planned_graph(folder: Path) -> Graph | None:
-    """Return the graph that the last commit of an output folder has; None if there is none that can be read."""
-    head = _read_head(folder)
-    if head is not None:
-        objects = Repository.find(folder).objects
-        with suppress(CddError):
-            entry = objects.find_entry(head, GRAPH)
-            return None if entry is None else parse_graph(objects.require(entry.id).text, path=GRAPH)[0]
-    return None
-
-
-def prepare_output(folder: Path, plan: GenerationPlan, *, keeps_graph: bool = False) -> None:
-    """Create the repository of a new generation, or finish that if it was interrupted; else change nothing.
-
-    ``keeps_graph``: the plan's graph says more than its file, so it is committed with the skeleton.
-    """
-    if not is_output(folder, plan):
-        files = dict(make_skeleton(plan.graph, plan.layout))
-        if keeps_graph:
-            files[GRAPH] = encode_graph(plan.graph).decode()
-        create_repository(folder, files, plan=plan)
-    (folder / _BEGUN).unlink(missing_ok=True)
-
-
-def create_repository(folder: Path, files: Mapping[str, str], *, plan: GenerationPlan) -> Repository:
-    """Create a repository with the scaffold and the skeleton, committed; raises ``UsageError`` if that cannot be."""
-    if not is_begun(folder):
-        require_free(folder)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            write_atomic(folder / _BEGUN, b"")
-        except OSError as error:
-            happened = f"{folder} cannot be written: {error.strerror or error}."
-            raise UsageError(happened, hint="name another folder: --out DIR") from error
-    repository = Repository.create(folder, again=True)
-    require_identity(repository)
-    inside = ConfinedFolder(folder)
-    for path, text in files.items():
-        inside.write(path, text.encode())
-    count = format_count(len(plan.nodes), "node")
-    message = f"chore: scaffold and skeleton of {plan.layout.package} ({count})\n\nTicket: {plan.slug}\n"
-    commit_paths(repository, message, paths=tuple(files))
-    return repository
-
-
-def require_no_link(folder: Path) -> None:
-    """Raise ``UsageError`` if ``folder`` is a link, which can lead elsewhere the next time."""
-    if folder.is_symlink():
-        raise UsageError(f"{folder} is a link.", hint=f"name the folder that it leads to: --out {folder.resolve()}")
-
-
-def require_free(folder: Path) -> None:
-    """Raise ``UsageError`` unless a repository can be created in ``folder``, which need not exist."""
-    another = "name another folder: --out DIR"
-    require_no_link(folder)
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{folder} is not a folder.", hint=another)
-    if names := _list_generated(folder):
-        raise UsageError(f"{folder} holds the generation of another graph: {names[0]}.", hint=another)
-    if folder.exists() and any(folder.iterdir()):
-        raise UsageError(f"{folder} is not empty, and cdd has not generated what is in it.", hint=another)
-    around = next((path for path in folder.resolve().parents if (path / ".git").exists()), None)
-    if around is not None:
-        raise UsageError(f"{folder} is inside the repository {around}.", hint="name a folder outside of it: --out DIR")
-
-
-def is_completed(step: StepExecution) -> bool:
-    """Return whether a node has passed."""
-    return step.status == Status.COMPLETED
 
 
 class Generation:
@@ -205,6 +98,7 @@ class Generation:
     def _generate(self, group: Group) -> None:
         run, source = self.run, self.run.source
         source.scope = frozenset(self._list_numbers(group)) - self._left
+        self._write_late_code()  # of the last node of a run that was killed
         self._skip_dependents()
         while (item := run.find_next_step()) is not None:
             if run.run_step(item):
@@ -224,11 +118,9 @@ class Generation:
 
     def _write_late_code(self) -> None:
         """Write the code that waited for nodes which have passed, since it calls them when its module is imported."""
-        state, layout, repository = self.run.state, self.plan.layout, self._branch.repository
-        passed = [self.plan.by_title.get(step.title) for step in state.step_executions.values() if is_completed(step)]
-        written = [name for node in passed if node is not None for name in layout.name_definitions(node)]
+        repository, written = self._branch.repository, self.run.source.list_passed_names(self.run.state)
         changed = []
-        for path in sorted({real for _, real in layout.rows}):
+        for path in sorted({real for _, real in self.plan.layout.rows}):
             text = (repository.root / path).read_text(encoding="utf-8")
             if (new := write_late_code(text, written)) != text:
                 write_atomic(repository.root / path, new.encode())
@@ -256,10 +148,10 @@ class Generation:
 
         Then the nodes of the failing paths are written again, once.
         """
-        number = self._find_integration(group)
-        if number is None or not self._is_whole(group):
+        run, found = self.run, self.plan.find_integration(self.run.state, group)
+        if found is None or not self._is_whole(group):
             return True
-        run = self.run
+        number = found.step_number
         for is_last in (False, True):
             step = run.state.execution(number)
             if step.status == Status.COMPLETED:
@@ -285,11 +177,6 @@ class Generation:
         titles = [self.plan.layout.title_of(node) for node in nodes.values()]
         numbers = [n for n, each in self.run.state.step_executions.items() if each.title in titles]
         return any([self._try_again(n, words) for n in numbers])
-
-    def _find_integration(self, group: Group) -> int | None:
-        titles = {title for title, each in self.plan.integrations.items() if each is group}
-        steps = self.run.state.step_executions.items()
-        return next((number for number, step in steps if step.title in titles), None)
 
     @contextmanager
     def _change_policy(self, **changes: int | bool) -> Iterator[None]:
@@ -320,13 +207,12 @@ class Generation:
     def _list_waiting(self, group: Group) -> tuple[StepExecution, ...]:
         """Return the steps of a subgraph that have passed and whose commits the user's branch lacks."""
         head, repository = self._branch.home.read_head(), self._branch.home
-        integration = self._find_integration(group)
-        numbers = (*self._list_numbers(group), *(() if integration is None else (integration,)))
-        steps = (self.run.state.execution(number) for number in numbers)
+        nodes = (self.run.state.execution(number) for number in self._list_numbers(group))
         return tuple(
             step
-            for step in steps
-            if step.status == Status.COMPLETED
+            for step in (*nodes, self.plan.find_integration(self.run.state, group))
+            if step is not None
+            and step.status == Status.COMPLETED
             and not all(repository.is_ancestor(commit, of=str(head)) for commit in step.commits.values())
         )
 
@@ -347,7 +233,6 @@ class Generation:
         node = self.plan.by_title[step.title]
         return JudgedNode(
             number=step.step_number,
-            title=step.title,
             files=self.plan.list_files(node),
             tests=tuple(self._read_results().list_tests(step)),
             stated=self.plan.describe(node),
@@ -383,14 +268,13 @@ class Generation:
         if not self._list_waiting(group):
             return None
         message = self._describe(group)
-        commit = self._bring(message, name=group.name)
-        if is_proved and self._is_whole(group):
-            self._tag(group, commit)
+        is_tagged = is_proved and self._is_whole(group)
+        commit = self._bring(message, name=group.name, tags=tuple(map(make_tag, group.ids)) if is_tagged else ())
         self._emit(Notice(text=f"Landed: {message.partition(chr(10))[0]}"))
         return commit
 
-    def _bring(self, message: str, *, name: str) -> CommitId:
-        """Merge the private branch into the user's branch and files, and return the commit."""
+    def _bring(self, message: str, *, name: str, tags: Sequence[str] = ()) -> CommitId:
+        """Merge the private branch into the user's branch and files, and return the commit, which gets the tags."""
         repository, head = self._branch.home, self._branch.home.read_head()
         tip = self._branch.repository.read_head()
         assert head is not None
@@ -403,9 +287,17 @@ class Generation:
                 hint=f"merge them yourself: git -C {repository.root} merge {self._branch.name}; then the same command",
             )
         commit = commit_merge(repository, message, tree=tree, parents=(head, tip))
+        for tag in tags:  # before it lands: a kill must not leave a subgraph without its tag
+            self._tag(tag, commit)
         self._home.land(commit, made=commit, tip=head)
         self._branch.move(commit)
         return commit
+
+    def _tag(self, tag: str, commit: CommitId) -> None:
+        repository, ref = self._branch.home, f"refs/tags/{tag}"
+        # A landing that was undone leaves its tag behind; the user may want it to stay until there is another one.
+        if not has_ref(repository.location, ref) or not repository.is_ancestor(ref, of=commit):
+            repository.git("update-ref", ref, commit)
 
     # The files around the code
 
@@ -449,11 +341,3 @@ class Generation:
         if len(passed) < len(numbers):
             subject = f"feat: complete part of {group.name} ({len(passed)} of {len(numbers)} nodes)"
         return f"{subject}\n\nTicket: {self.plan.slug}\nLanding: {group.name}\n"
-
-    def _tag(self, group: Group, commit: CommitId) -> None:
-        repository = self._branch.home
-        for name in group.ids:
-            ref = f"refs/tags/{make_tag(name)}"
-            # A landing that was undone leaves its tag behind; the user may want it to stay until there is another one.
-            if not has_ref(repository.location, ref) or not repository.is_ancestor(ref, of=commit):
-                repository.git("update-ref", ref, commit)

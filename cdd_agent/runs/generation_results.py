@@ -100,7 +100,6 @@ class GenerationResults:
             duration_s=60 * self.state.usage.minutes,
             model=self.state.model or "",
             regressions=self._count_regressions(),
-            regressions_passed=self._count_regressions(),
             missing_packages=self._list_missing(),
             circular_imports=find_import_cycles(self.plan.graph, layout.module_of),
             installation=installation or NotVerified(reason="No node has passed."),
@@ -110,7 +109,7 @@ class GenerationResults:
     def _describe_group(self, group: Group, coverage: Coverage) -> SubgraphOutcome:
         by_title = {step.title: step for step in self.state.step_executions.values()}
         titles = [self.plan.layout.title_of(self.plan.graph.by_id[name]) for name in group.nodes]
-        tags = [tag for tag in map(make_tag, group.ids) if has_ref(self.home.location, f"refs/tags/{tag}")]
+        tags = [tag for tag in map(make_tag, group.ids) if self._has_landed(f"refs/tags/{tag}")]
         return SubgraphOutcome(
             id=group.name,
             name=group.name,
@@ -122,10 +121,13 @@ class GenerationResults:
             paths_passed=self._count_paths(group),
         )
 
+    def _has_landed(self, ref: str) -> bool:
+        """Return whether the user's branch contains the commit of a ref; one that was taken back keeps its tag."""
+        return has_ref(self.home.location, ref) and self.home.is_ancestor(ref, of="HEAD")
+
     def _count_paths(self, group: Group) -> int:
         """Return how many paths pass in the last run of the integration tests."""
-        titles = {title for title, each in self.plan.integrations.items() if each is group}
-        step = next((each for each in self.state.step_executions.values() if each.title in titles), None)
+        step = self.plan.find_integration(self.state, group)
         judged = [attempt for attempt in step.attempts if attempt.report] if step is not None else []
         report = load_report(judged[-1], root=self.records) if judged else None
         return 0 if report is None else len(list_passing_paths(report, self.plan.find_integration_path(group)))
@@ -177,7 +179,7 @@ class GenerationResults:
         return sum(any(reason.code == "broke_others" for reason in each.reasons) for each in self._list_attempts())
 
     def _list_missing(self) -> tuple[str, ...]:
-        """Return the packages for want of which nodes were skipped."""
+        """Return the missing packages because of which nodes were skipped."""
         skipped = self.state.numbers(Status.SKIPPED)
         last = (self.state.execution(number).attempts[-1:] for number in skipped)
         causes = (each.diagnosis for attempts in last for each in attempts if each.diagnosis is not None)
@@ -270,9 +272,9 @@ class RepositoryFiles:
         trial = InstallationTrial(
             python=installer.python, sandbox=installer.sandbox, folder=folder, copy=copy, download=download
         )
-        layout = self.results.plan.layout
-        modules = sorted({layout.module_of(path) for path, _ in layout.rows})
-        return trial.check(modules, requirements=assembly.requirements, confirm=installer.confirm)
+        return trial.check(
+            self.results.plan.layout.modules, requirements=assembly.requirements, confirm=installer.confirm
+        )
 
     def _copy_to(self, folder: Path, *, more: Mapping[str, bytes]) -> None:
         folder.mkdir()

@@ -21,7 +21,7 @@ from cdd_agent.generation.diagnosis import Facts, diagnose
 from cdd_agent.generation.imports import ImportSources, add_imports
 from cdd_agent.generation.installation import ask_environment
 from cdd_agent.generation.late_code import write_late_code
-from cdd_agent.generation.plan import GenerationPlan
+from cdd_agent.generation.plan import GenerationPlan, name_integration
 from cdd_agent.generation.requirements import Environment, list_required, read_name
 from cdd_agent.generation.signatures import Deviation, check_signature, choose_stub_error
 from cdd_agent.generation.skeleton import list_complete
@@ -53,7 +53,7 @@ INTEGRATION_ATTEMPTS = 3
 _MAX_RETURNS = 2
 """How often the tests of a node may be written anew because they are wrong."""
 _ANY_EXCEPTION = "BaseException"
-"""What a stub raises if the docstring names every other exception that counts as missing code."""
+"""The exception of a stub whose docstring names all others that count as missing code."""
 _PATH_TEST = re.compile(r"test_path_([1-9][0-9]{0,3})(?![0-9])[^:]*")
 _INTEGRATION_TASK = (
     "Write `{tests}` with one test for each path: it calls the first part, passes what that gives on along the path, "
@@ -73,6 +73,7 @@ class GraphNodes:
     """The leaves of a planning graph, subgraph by subgraph, each after the nodes that it needs."""
 
     workflow = "generate"
+    makes_project = True
     is_open_ended = False
     max_attempts = 1 + MAX_ROUNDS
     """At the body of a node."""
@@ -97,7 +98,7 @@ class GraphNodes:
         self.is_new = True
         """Whether no state was saved."""
         self._written: tuple[str, ...] = ()
-        """The import paths of what the nodes define that have passed."""
+        """As ``list_passed_names`` returns them, when the present node began."""
 
     def adapt_policy(self, policy: Policy) -> Policy:
         """Return ``policy`` with the rules of this workflow."""
@@ -165,8 +166,6 @@ class GraphNodes:
 
     def find(self, state: RunState, number: int) -> WorkItem | None:
         """Return the item of a node, or of integration tests; None if the graph no longer has it."""
-        passed = (self.find_node(state, each) for each in state.numbers(Status.COMPLETED))
-        self._written = tuple(name for node in passed if node for name in self.plan.layout.name_definitions(node))
         group = self.plan.integrations.get(state.execution(number).title)
         if group is not None:
             return self._make_integration(group, number)
@@ -205,7 +204,7 @@ class GraphNodes:
         return WorkItem(
             ticket=self.ticket.slug,
             number=number,
-            title=f"integration of {group.name}",
+            title=name_integration(group),
             goal=self.plan.describe_paths(group),
             kind="feature",
             phases=("red",),
@@ -222,8 +221,14 @@ class GraphNodes:
         return ()
 
     def start(self, state: RunState, number: int, *, context: Context) -> RunState:
-        """Return ``state``: the skeleton is prepared before the run."""
+        """Return ``state``, after what its nodes define has been noted: the skeleton is prepared before the run."""
+        self._written = self.list_passed_names(state)
         return state
+
+    def list_passed_names(self, state: RunState) -> tuple[str, ...]:
+        """Return the import paths of all that the nodes define which have passed."""
+        passed = (self.find_node(state, number) for number in state.numbers(Status.COMPLETED))
+        return tuple(name for node in passed if node for name in self.plan.layout.name_definitions(node))
 
     def brief(self, item: WorkItem, phase: Phase, *, context: Context) -> Brief:
         """Return the brief for the tests or the body of a node, or for integration tests."""
@@ -280,8 +285,7 @@ class GraphNodes:
     ) -> Diagnosis | None:
         """Return why the tests of a node fail; None if no rule says."""
         python, required = find_python(context.suite), list_required(self.plan.graph)
-        layout = self.plan.layout
-        modules = (layout.module_of(path).partition(".")[0] for path, _ in layout.rows)
+        modules = (module.partition(".")[0] for module in self.plan.layout.modules)
         environment = Environment()
         if any(failure.kind == "missing_module" for failure in _list_failures(report)):
             with tempfile.TemporaryDirectory(prefix="cdd-environment-") as name:

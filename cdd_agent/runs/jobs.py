@@ -43,7 +43,7 @@ class Job:
     number: int
     """The number of the work item; one job at a time has it."""
     folder: Path
-    """What the command reads, and where it leaves what it makes."""
+    """The input of the command, and its output."""
     arguments: tuple[str, ...]
     """Those of cdd."""
     log: Path
@@ -52,7 +52,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobResult:
-    """The end of a job. What it made is in its folder."""
+    """The end of a job. Its output is in its folder."""
 
     job: Job
     status: int

@@ -260,7 +260,7 @@ def _begin_anew(step: StepExecution, commit: CommitId) -> StepExecution:
         guidance=step.guidance,
         iterates=step.iterates,
         landed=step.landed,
-        was_sent_back=step.was_sent_back and "red" in step.commits,
+        times_sent_back=step.times_sent_back if "red" in step.commits else 0,
         returned=step.returned if "red" in step.commits else (),
     )
 

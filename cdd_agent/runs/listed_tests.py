@@ -131,6 +131,7 @@ class ListedTests:
     """The tests of a list, one at a time, until the list agent finds that all of them are done."""
 
     workflow = SOURCE
+    makes_project = False
     is_open_ended = True
     commands = COMMANDS
     remarks: tuple[str, ...] = ()

@@ -57,16 +57,16 @@ def _is_present(run: Ticket) -> bool:
         return True
     if state is None:
         return (run.folder / REQUEST).is_file()
-    return state.status != Status.COMPLETED or state.is_generation
+    return state.status != Status.COMPLETED or state.makes_project
 
 
-def is_generation(run: Ticket) -> bool:
-    """Return whether a run generates the project."""
+def is_of_project(run: Ticket) -> bool:
+    """Return whether a run makes the whole project."""
     from cdd_agent.work.state_file import load_state
 
     with suppress(UsageError):
         state = load_state(run.state_path)
-        return state is not None and state.is_generation
+        return state is not None and state.makes_project
     return False
 
 

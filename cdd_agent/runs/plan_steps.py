@@ -246,6 +246,7 @@ class PlanSteps:
     """The steps of a ticket's plan, in the order of their dependencies."""
 
     workflow = "exec"
+    makes_project = False
     is_open_ended = False
 
     def __init__(self, ticket: Ticket, *, repository: Repository, refactor: bool = True) -> None:

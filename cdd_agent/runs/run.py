@@ -47,6 +47,8 @@ class Source(Protocol):
     """The purpose of the run, in one line."""
     commands: ResumeCommands
     """The commands that continue the run."""
+    makes_project: bool
+    """Whether the run makes the project in which it is, and not a change of it."""
     is_open_ended: bool
     """Whether more items can follow those in the state, so that only ``accept`` completes the run."""
     depends: Mapping[int, tuple[int, ...]]
@@ -329,7 +331,8 @@ class Run(Generic[SourceT_co]):
 
     def _make_origin(self) -> states.Origin:
         source = self.source
-        return states.Origin(workflow=source.workflow, title=source.title, resume=source.commands.resume)
+        resume, makes_project = source.commands.resume, source.makes_project
+        return states.Origin(workflow=source.workflow, title=source.title, resume=resume, makes_project=makes_project)
 
     def _require_budget(self, step: StepExecution) -> None:
         self._counted = None  # a save from here on must not count for the step before

@@ -105,7 +105,7 @@ class Attempt:
         context, limit = task.context, task.context.policy.max_attempts
         unit = f"{item.number_key.lower()} {item.number}"
         context.store.place = f"attempt {task.number} at {task.phase.upper()} of {item.ticket} {unit}"
-        is_again = bool(task.step.was_sent_back)
+        is_again = bool(task.step.times_sent_back)
         context.emit(
             AttemptStarted(phase=task.phase, number=task.number, limit=limit, is_again=is_again, step=item.number)
         )

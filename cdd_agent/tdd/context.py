@@ -110,7 +110,7 @@ class WorkItem:
     expects: tuple[str, ...] = ()
     """Further exceptions that RED's tests may raise in the code, because it is missing."""
     exclusive: tuple[str, ...] = ()
-    """Files that no other item may change while this one is worked on."""
+    """Files that no other item may change at the same time."""
     total: int = 0
     """How many steps the run has, as far as is known; 0: the item is not announced as a step of a run."""
 
@@ -179,7 +179,7 @@ class Policy:
     max_returns: int = 1
     """How often GREEN may send an item back to RED, because its test is wrong."""
     reruns_failures: bool = False
-    """Tests that should pass and fail run once more on the same files; if all pass then, that counts."""
+    """Failed tests that should pass run again on the same files; if all pass then, that counts."""
 
     @classmethod
     def from_settings(cls, settings: Settings) -> "Policy":

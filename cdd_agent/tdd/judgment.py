@@ -75,7 +75,7 @@ class Judge:
         self.reused = ""
         """From which run the gate's report is, if it is an earlier one."""
         self.rerun: SuiteReport | None = None
-        """Of the failed tests on the same files, if they ran once more."""
+        """The results of the failed tests in a second run on the same files, if there was one."""
         self._files = FileCheck(task=task)
         self._brought = brought
         self._claim = claim
@@ -315,7 +315,7 @@ class Judge:
         return judged
 
     def _run_failures_again(self, report: SuiteReport, work: Work) -> SuiteReport | None:
-        """Run the tests that should pass and fail once more; return the results if all of them pass now."""
+        """Run the failed tests again; return the results if all of them pass now."""
         policy, before = self.task.context.policy, self.task.baseline.report
         passed = {case.nodeid for case in before.tests if case.outcome == "passed"}
         is_to_pass = self.task.phase != "red" or policy.expects_pass

@@ -417,13 +417,13 @@ class PhaseRun:
         return PhaseOver()
 
     def _can_return_to_red(self, attempts: tuple[AttemptRecord, ...]) -> bool:
-        """Return whether RED's test is wrong in GREEN, and RED can be taken back once more."""
+        """Return whether GREEN shows that a test of RED is wrong, and RED can be taken back again."""
         step, last = self.saved.step, attempts[-1]
         is_wrong = has_code(last, "test_is_wrong") or has_cause(last, "test")
         # An example of the Examiner is not RED's.
         is_example = any(map(is_refuted, attempts))
         may_return = (
-            self.phase == "green" and "red" in step.commits and step.was_sent_back < self.context.policy.max_returns
+            self.phase == "green" and "red" in step.commits and step.times_sent_back < self.context.policy.max_returns
         )
         return is_wrong and may_return and not is_example and self._recovery.can_undo_red()
 
@@ -442,12 +442,12 @@ class PhaseRun:
             returned=(*step.returned, *(each for each in step.attempts if each.phase not in done)),
             commits={phase: step.commits[phase] for phase in done},
             refusal=replace(refusal, kind="test_is_wrong", kept=kept),
-            was_sent_back=step.was_sent_back + 1,
+            times_sent_back=step.times_sent_back + 1,
         )
         saved.save(replace_step(saved.state, step))
         kept_code = f" The next GREEN gets the code, kept as {kept}." if kept else ""
         most = self.context.policy.max_returns
-        often = ", once" if most == 1 else f" ({step.was_sent_back} of at most {most} times)"
+        often = ", once" if most == 1 else f" ({step.times_sent_back} of at most {most} times)"
         text = f"{self.item.title}: the step goes back to RED{often}. {why.rstrip('.')}.{kept_code}"
         self.context.emit(Notice(text=text))
         return PhaseOver()

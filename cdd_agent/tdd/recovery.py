@@ -37,7 +37,7 @@ class StepRecovery:
     def name_attempt(self, phase: Phase, number: int | str) -> str:
         """Return the name of an attempt's snapshot and report; number 0 is the snapshot before the first one."""
         # After a return to RED, the names differ from those of the rounds before, whose evidence stays.
-        return f"{'again-' * self.step.was_sent_back}{phase}-{number}"
+        return f"{'again-' * self.step.times_sent_back}{phase}-{number}"
 
     @property
     def examples_path(self) -> Path:

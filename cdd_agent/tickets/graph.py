@@ -53,7 +53,7 @@ class Node:
     also: tuple[Definition, ...] = ()
     """Further definitions of a leaf, which are written with it because they need each other."""
     dependencies: tuple[NodeId, ...] = ()
-    """What the node needs, in the order of the graph, without duplicates; edges are included."""
+    """The nodes that it needs, in the order of the graph, without duplicates; edges are included."""
     subgraph_id: str = ""
     parent: NodeId | None = None
     """The composite that contains it."""

@@ -237,8 +237,8 @@ class StepExecution:
     """Whether it landed before, and runs again with the reviewer's words. Stays until the step completes."""
     landed: "StepExecution | None" = None
     """The step as it landed before its last iteration. It counts again if the iteration is given up."""
-    was_sent_back: int | bool = False
-    """How often GREEN has sent the step back to RED; True, as earlier versions saved it, is once."""
+    times_sent_back: int = 0
+    """How often GREEN has sent the step back to RED."""
     returned: tuple[AttemptRecord, ...] = ()
     """The attempts at RED and GREEN that this took back, oldest first."""
 
@@ -277,6 +277,8 @@ class Origin:
     """The purpose of the run, in one line."""
     resume: str
     """The command that continues it."""
+    makes_project: bool = False
+    """As in ``Source``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,14 +314,14 @@ class RunState:
         return self.origin.workflow if self.origin is not None else ""
 
     @property
-    def is_generation(self) -> bool:
-        """Whether the run generates the repository around it."""
-        return self.source == "generate"
+    def makes_project(self) -> bool:
+        """Whether the run makes the project in which it is, and not a change of it."""
+        return self.origin is not None and self.origin.makes_project
 
     @property
     def unit(self) -> str:
         """The word for a part of the run."""
-        return "node" if self.is_generation else "step"
+        return "node" if self.makes_project else "step"
 
     @property
     def resume(self) -> str:

@@ -98,12 +98,12 @@ def test_a_failed_node_has_its_reason_rounds_cause_and_advice() -> None:
 
 
 def test_the_numbers_of_tests_and_times_are_counted_in_the_record() -> None:
-    text = write_report(replace(OUTCOME, regressions=12, regressions_passed=12))
+    text = write_report(replace(OUTCOME, regressions=12))
     assert (
         "- **Unit Tests**: 51 generated, 47 passing (92%)\n- **Integration Tests**: 6 generated, 5 passing (83%)\n"
         in text
     )
-    assert "- **Regression Tests**: 12 triggered, 12 passing (100%)\n" in text
+    assert "- **Regression Tests**: 12 regressions found and reverted\n" in text
     assert "- **Generation Time**: 28 minutes 34 seconds\n- **Average Time per Node**: 1 minute 41 seconds\n" in text
     assert "- **Passed at the First Try**: 15 of 17 nodes, with 45 of 51 tests\n- **Debug Iterations**: 9\n" in text
 

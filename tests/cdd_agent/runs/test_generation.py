@@ -22,7 +22,7 @@ from cdd_agent.repl.render import show_other_runs, show_ticket
 from cdd_agent.repl.review_actions import show_overview
 from cdd_agent.repl.state import SessionState
 from cdd_agent.runs.back import Back
-from cdd_agent.runs.generation import is_output, prepare_output
+from cdd_agent.runs.output_folder import is_output, prepare_output
 from cdd_agent.runs.places import find_run, list_present
 from cdd_agent.work.outcome import Covered
 from cdd_agent.work.state import RunState, Status
@@ -514,3 +514,18 @@ def test_lost_records_are_rebuilt_from_the_notes(output: Output) -> None:
     assert "The records of this generation are lost" in output.notices
     assert output.statuses == ["completed"] * 8
     assert "- **Unit Tests**: 18 generated, 18 passing" in (output.folder / "docs/generation_report.md").read_text()
+
+
+def test_a_subgraph_keeps_its_tag_if_its_landing_is_interrupted(tmp_path: Path) -> None:
+    output = Output(folder=tmp_path / "wordkit", plan=load_plan(GRAPH))
+
+    def interrupt(event: Event) -> None:
+        if isinstance(event, Notice) and event.text.startswith("In your work tree"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        output.run(emit=interrupt)
+    assert output.landed[0] == "feat: complete text (nodes 1-3)"
+    output.run()
+    assert output.git("tag").splitlines() == ["phase4-subgraph-stats", "phase4-subgraph-text"]
+    assert "- **Nodes Proved**: 6 of 6" in (output.folder / "docs/generation_report.md").read_text()

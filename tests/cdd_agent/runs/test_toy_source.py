@@ -44,6 +44,7 @@ class Lines:
     path: Path
     ticket: Ticket
     workflow: str = "toy"
+    makes_project: bool = False
     title: str = "The lines of a file"
     commands: ResumeCommands = field(default=ResumeCommands(resume="toy", restart="toy --anew", unit="step"))
     is_open_ended: bool = False

@@ -63,7 +63,7 @@ def test_a_wrong_test_sends_the_step_back_to_red_once_and_its_code_to_the_next_g
     (notice,) = [event.text for event in project.seen if isinstance(event, Notice) and "back to RED" in event.text]
     kept = notice.rpartition("kept as ")[2].rstrip(".")
     assert project.git("show", f"{kept}:discount.py") + "\n" == CODE
-    assert ending.state.execution(1).was_sent_back
+    assert ending.state.execution(1).times_sent_back
 
 
 @pytest.mark.slow

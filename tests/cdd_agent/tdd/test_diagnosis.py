@@ -74,7 +74,7 @@ def test_a_wrong_test_is_written_anew_as_often_as_the_policy_allows(project: Pro
     model = ScriptedModel([red(), WRONG, red(), WRONG, red(), WRONG, green()])
     ending = run(project, model, found=cause("test"), max_returns=2)
     assert ending.how == "done"
-    assert ending.state.execution(1).was_sent_back == 2
+    assert ending.state.execution(1).times_sent_back == 2
     assert list_attempts(ending) == [("red", "open"), ("green", "closed"), ("green", "open")]
     returned = ending.state.execution(1).returned
     assert [(each.phase, each.is_open) for each in returned] == [("red", True), ("green", False)] * 2

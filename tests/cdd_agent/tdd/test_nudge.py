@@ -67,7 +67,7 @@ def test_words_are_never_taken_as_a_report_that_a_test_is_wrong(project: Project
     assert len(list_nudges(model)) == 3, "one in each attempt"
     codes = [reason.code for each in ending.state.execution(1).attempts for reason in each.reasons]
     assert codes == ["no_change"] * 3
-    assert not ending.state.execution(1).was_sent_back
+    assert not ending.state.execution(1).times_sent_back
 
 
 @pytest.mark.slow
@@ -76,7 +76,7 @@ def test_a_wrong_test_can_be_reported_after_the_nudge(project: Project) -> None:
     other = TEST.replace("== 90", "== 90.0")
     model = Answers([red(), WORDS, reports, writes(TEST_FILE, other), green(), content_as_it_is()])
     ending = run(project, model)
-    assert (ending.how, ending.state.execution(1).was_sent_back) == ("done", True)
+    assert (ending.how, ending.state.execution(1).times_sent_back) == ("done", 1)
 
 
 @pytest.mark.slow
@@ -112,7 +112,7 @@ def test_whole_files_without_a_file_get_a_nudge_and_a_block_reports_a_wrong_test
     model = Answers([*turns, block("discount.py", TIDY)])
     ending = run(project, model, blocks=True)
     assert ending.how == "done"
-    assert ending.state.execution(1).was_sent_back
+    assert ending.state.execution(1).times_sent_back
     (nudge,) = list_nudges(model)
     assert "Your answer has no file and no report" in nudge
     assert "CompleteImplementation" not in nudge

@@ -287,7 +287,7 @@ def test_the_file_has_the_documented_keys() -> None:
     assert " ".join(state["step_executions"]["1"]) == (
         "step_number title text_sha256 status started_at completed_at error files_created files_modified "
         "files_deleted phase attempts commits review base_commit checkpoint baseline usage refusal "
-        "interrupted guidance iterates landed was_sent_back returned"
+        "interrupted guidance iterates landed times_sent_back returned"
     )
 
 
