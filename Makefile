@@ -56,8 +56,9 @@ suite: $(READY) ## the tests
 bench: $(READY) ## what start-up and the plugin cost, beside its peers
 	$(BIN)/python -m tests.bench
 
-libraries: $(READY) ## the tests of ten libraries, with and without the plugin
+libraries: $(READY) ## the tests of libraries, with and without the plugin, and rebuilt from their planning graphs
 	$(BIN)/python -m tests.libraries
+	$(BIN)/python -m tests.libraries.rebuild
 
 projects: $(READY) ## whole runs in projects that need care, at each level of the sandbox
 	$(BIN)/python -m tests.projects

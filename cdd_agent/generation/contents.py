@@ -40,6 +40,10 @@ class PlannedModule:
     docstring: str = ""
     code: str = ""
     """Without its docstring and ``from __future__``; empty if it cannot be compiled."""
+    future: set[str] = field(default_factory=set)
+    """What its code imports from ``__future__``."""
+    has_all_imports: bool = False
+    """Whether the code imports everything that its definitions need."""
     unreadable: str = ""
     """Code that cannot be compiled, which becomes a comment."""
     groups: dict[str, list[ast.stmt]] = field(default_factory=dict)
@@ -57,6 +61,16 @@ class PlannedModule:
         return self.path.endswith(INIT)
 
     @property
+    def evaluates_annotations(self) -> bool:
+        """Whether the annotations of its definitions run when it is imported: not if the skeleton adds the imports."""
+        return self.has_all_imports and "annotations" not in self.future
+
+    @property
+    def can_export(self) -> bool:
+        """Whether it is a package, and no code says what it exports."""
+        return self.is_package and not (self.code or self.unreadable or self.has_all_imports)
+
+    @property
     def package(self) -> str:
         """The package that relative imports start from."""
         return self.name if self.is_package else self.name.rpartition(".")[0]
@@ -69,10 +83,9 @@ def read_modules(graph: Graph, layout: Layout) -> dict[str, PlannedModule]:
         parts = path.split("/")[:-1]
         paths |= {"/".join(parts[:end]) + INIT for end in range(2, len(parts) + 1)}
     names = {path.removeprefix(f"{SOURCES}/").removesuffix(".py").removesuffix("/__init__"): path for path in paths}
-    modules = {
-        name.replace("/", "."): PlannedModule(path=path, name=name.replace("/", ".")) for name, path in names.items()
-    }
-    modules = dict(sorted(modules.items()))
+    has_all = graph.metadata.get("has_all_imports") is True
+    found = ((name.replace("/", "."), path) for name, path in names.items())
+    modules = {name: PlannedModule(path=path, name=name, has_all_imports=has_all) for name, path in sorted(found)}
     classes = _read_composites(graph, layout, modules=modules)
     known = list_type_names(graph)
     leaves = [(node, each) for node in graph.leaves for each in node.definitions]
@@ -112,22 +125,23 @@ def _read_composites(
         if code is None:
             module.unreadable += node.code.encode("utf-8", "replace").decode()
         else:
-            docstring, text = _split_code(node.code, code)
-            module.docstring = module.docstring or docstring
-            module.code += text
+            module.docstring = module.docstring or ast.get_docstring(code) or ""
+            module.code += _take_out_future(node.code, code, module=module)
     return classes
 
 
-def _split_code(code: str, tree: ast.Module) -> tuple[str, str]:
-    """Return the docstring of module-level code, and the code without it and without ``from __future__``."""
+def _take_out_future(code: str, tree: ast.Module, *, module: PlannedModule) -> str:
+    """Return module-level code without its docstring and without ``from __future__``, which goes to ``module``."""
     lines = split_lines(code)
     for each in tree.body:
-        is_docstring = each is tree.body[0] and ast.get_docstring(tree) is not None
-        if is_docstring or (isinstance(each, ast.ImportFrom) and each.module == "__future__"):
+        is_future = isinstance(each, ast.ImportFrom) and each.module == "__future__"
+        if isinstance(each, ast.ImportFrom) and is_future:
+            module.future |= {alias.name for alias in each.names}
+        if is_future or (each is tree.body[0] and ast.get_docstring(tree) is not None):
             first, last = each.lineno - 1, each.end_lineno or each.lineno
             lines[first:last] = ["" for _ in lines[first:last]]
     text = "\n".join(lines).strip("\n")
-    return ast.get_docstring(tree) or "", text and f"{text}\n"
+    return text and f"{text}\n"
 
 
 def _read_class(node: Node) -> ast.ClassDef:

@@ -35,8 +35,6 @@ from cdd_agent.untrusted.python_source import (
 )
 from pytest_tdd_agent.sources import find_encoding
 
-NO_EXPORTS = "# It exports nothing.\n"
-"""The code of a package whose ``__init__.py`` is empty: without code, the skeleton would export its modules' names."""
 _TESTS = ("test", "tests")
 _TEST_FILE = re.compile(r"(test_.*|.*_test)\.py")
 _CODING = re.compile(r"^[ \t\f]*#.*?coding[:=][ \t]*[-\w.]+.*$", re.MULTILINE)
@@ -62,7 +60,7 @@ def extract_graph(package: PackageFiles) -> Extraction:
     if not any(node.node_type == "leaf" for node in nodes):
         happened = f"{package.package} defines no function, and no class with a method."
         raise UsageError(happened, hint="name a package with Python sources")
-    metadata = {"name": package.package, **package.metadata, "package": package.package}
+    metadata = {"name": package.package, **package.metadata, "package": package.package, "has_all_imports": True}
     graph = Graph(nodes=nodes, metadata={**metadata, "data": data} if data else metadata)
     problems = find_problems(graph, lambda graph: Layout.of(graph, package.package).map_path)
     if problems:
@@ -223,8 +221,7 @@ class _Source:
             first = lines[piece.lines.start - 1]
             mark = f"{first[: len(first) - len(first.lstrip())]}# node: {piece.name}"
             lines[piece.lines.start - 1 : piece.lines.stop - 1] = [mark]
-        text = "\n".join(lines)
-        return text if text.strip() or not self.module.is_package else NO_EXPORTS
+        return "\n".join(lines)
 
     @cached_property
     def code_body(self) -> tuple[ast.stmt, ...]:

@@ -98,6 +98,8 @@ def _find_unique_classes(modules: Mapping[str, PlannedModule]) -> dict[str, Symb
 
 def _list_wanted(module: PlannedModule, *, classes: Mapping[str, Symbol]) -> Iterator[tuple[str, Symbol]]:
     """Yield qualified name and symbol for what a module has to import, without what its code imports."""
+    if module.has_all_imports:
+        return
     own = read_bindings(module)
     for qualified, needs in module.needs.items():
         typed = list_names(module.pieces[qualified]) - own.names.keys() - module.groups.keys()
@@ -246,7 +248,7 @@ def _name_imports(module: PlannedModule, imports: ModuleImports) -> None:
 def _plan_exports(modules: Mapping[str, PlannedModule], plan: Mapping[str, ModuleImports], *, edges: Edges) -> None:
     """Choose what each package exports, and which packages would import their modules in a circle."""
     for module in modules.values():
-        if not module.is_package or module.code or module.unreadable:
+        if not module.can_export:
             continue
         children = {name: each for name, each in modules.items() if name.rpartition(".")[0] == module.name}
         inside = {name: each for name, each in children.items() if not each.is_package}

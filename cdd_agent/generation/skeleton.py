@@ -19,7 +19,7 @@ from cdd_agent.generation.assembly import describe_project, write_pyproject
 from cdd_agent.generation.contents import PlannedModule, Symbol, clean_docstring, has_decorator, read_modules
 from cdd_agent.generation.import_plan import ModuleImports, find_early_circles, list_names, plan_imports
 from cdd_agent.generation.imports import Available, Use, find_candidates
-from cdd_agent.generation.late_code import Scope, Waits, list_bindings, read_scopes, write_comment
+from cdd_agent.generation.late_code import Scope, Waits, group_by_lines, list_bindings, read_scopes, write_comment
 from cdd_agent.generation.layout import SOURCES, Layout
 from cdd_agent.generation.signatures import MARK, list_stubs, parse_code
 from cdd_agent.tickets.graph import Graph, NodeId
@@ -143,7 +143,12 @@ class _Writer:
     def _write_imports(self) -> list[str]:
         """Return the blocks of import lines: future, standard library, own package, and those for types alone."""
         statements = [each for group in self.module.groups.values() for each in group]
-        future = ["from __future__ import annotations"] if _has_annotation(statements) else []
+        names = {*self.module.future}
+        if not self.module.has_all_imports and _has_annotation(statements):
+            names.add("annotations")
+        future = [_write_from("__future__", names)] if names else []
+        if self.module.has_all_imports:
+            return ["\n".join(future)]
         standard = _find_standard(
             statements, known={*self.scope.names, *self.module.groups, *self.imports.typed.values()}
         )
@@ -160,7 +165,7 @@ class _Writer:
 
     def _write_exports(self) -> str:
         """Return ``__all__`` of a package, and the function that imports its exports late."""
-        if not self.module.is_package or self.module.code or self.module.unreadable:
+        if not self.module.can_export:
             return ""
         names = sorted({*self.imports.exports, *(name for name in self.module.groups if not name.startswith("_"))})
         start = "\n" if self.module.docstring or self.module.groups or self.imports.exports else ""
@@ -175,19 +180,11 @@ class _Writer:
     def _find_late(self, body: Iterable[ast.stmt]) -> dict[range, tuple[tuple[str, ...], list[str]]]:
         """Return lines -> the stubs that they wait for and the names they bind, for all that waits."""
         found = dict[range, tuple[tuple[str, ...], list[str]]]()
-        last = range(0)
-        for each in body:
-            waits, bound = self.waits.list_waits(each, self.scope), list_bindings(each)
-            first = min([each.lineno, *(node.lineno for node in getattr(each, "decorator_list", ()))])
-            span = range(first, (each.end_lineno or each.lineno) + 1)
-            if first in last:  # after a semicolon
-                before, names = found.pop(last)
-                waits, bound = tuple(sorted({*before, *waits})), [*names, *bound]
-                span = range(last.start, span.stop)
-            found[span] = waits, bound
-            self.scope.late |= dict.fromkeys(bound if waits else (), waits)
-            last = span
-        return {span: (waits, bound) for span, (waits, bound) in found.items() if waits}
+        for span, several in group_by_lines(body):
+            waits = {path for each in several for path in self.waits.list_waits(each, self.scope)}
+            if waits:
+                found[span] = tuple(sorted(waits)), [name for each in several for name in list_bindings(each)]
+        return found
 
     def _write_group(self, statements: list[ast.stmt]) -> str:
         """Return the source of the definitions of one name."""
@@ -202,18 +199,23 @@ class _Writer:
         def place(marker: re.Match[str]) -> str:
             return textwrap.indent("\n".join(self.late[int(marker[2])]), marker[1]) + "\n"
 
-        return re.sub(rf"^( *){self.marker}(\d+)\n+", place, f"{text}\n", flags=re.MULTILINE).rstrip("\n")
+        text = re.sub(rf"^( *)@?{self.marker}(\d+)\n+", place, f"{text}\n", flags=re.MULTILINE).rstrip("\n")
+        waits = self.waits.list_waits_of_definition(statements, self.scope)
+        if not waits:
+            return text
+        names = dict.fromkeys(name for name, _ in list_stubs(statements))
+        return "\n".join(write_comment(text.split("\n"), waits=waits, bound=names))
 
     def _defer(self, body: Iterable[ast.stmt], scope: Scope, *, owner: str = "") -> list[ast.stmt]:
         """Replace decorators and class-level code that wait for stubs by markers. ``owner``: the class, with a dot."""
         found = list[ast.stmt]()
         for each in body:
             if isinstance(each, Function | ast.ClassDef):
-                for decorator in each.decorator_list[:]:
+                for at, decorator in enumerate(each.decorator_list):
                     waits = self.waits.list_waits(_decorate(decorator), scope)
                     if waits:
-                        found.append(self._mark(write_comment([f"@{ast.unparse(decorator)}"], waits=waits, bound=[])))
-                        each.decorator_list.remove(decorator)
+                        lines = write_comment([f"@{ast.unparse(decorator)}"], waits=waits, bound=[])
+                        each.decorator_list[at] = self._mark(lines).value
                 if isinstance(each, ast.ClassDef):
                     qualified = owner + each.name
                     inner = self.waits.enter(each, scope, qualified=qualified)
@@ -222,15 +224,16 @@ class _Writer:
                 continue
             waits = () if isinstance(each, ast.If | ast.Try) else self.waits.list_waits(each, scope)
             if waits:
-                lines = ast.unparse(each).split("\n")
-                found.append(self._mark(write_comment(lines, waits=waits, bound=list_bindings(each))))
+                bound = list_bindings(each)
+                scope.late |= dict.fromkeys(bound, waits)
+                found.append(self._mark(write_comment(ast.unparse(each).split("\n"), waits=waits, bound=bound)))
             else:
                 found.append(each)
         return found
 
-    def _mark(self, lines: list[str]) -> ast.stmt:
+    def _mark(self, lines: list[str]) -> ast.Expr:
         self.late.append(lines)
-        return ast.parse(f"{self.marker}{len(self.late) - 1}").body[0]
+        return ast.Expr(ast.Name(f"{self.marker}{len(self.late) - 1}", ast.Load()))
 
 
 def _decorate(decorator: ast.expr) -> ast.stmt:
@@ -354,6 +357,7 @@ def _write_modules(modules: Mapping[str, PlannedModule]) -> dict[str, str]:
         _add_local_imports(module, plan[module.name])
     scopes = read_scopes(modules, plan)
     waits = Waits(modules=modules, scopes=scopes)
+    waits.find_late()
     return {
         module.path: _Writer(module=module, imports=plan[name], waits=waits, scope=scopes[name]).write()
         for name, module in modules.items()

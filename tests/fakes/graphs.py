@@ -34,6 +34,6 @@ def composite(name: str, path: str = "src/app/m.py", *, code: str = "", type: st
     )
 
 
-def make_graph(*nodes: Node, **metadata: str) -> Graph:
+def make_graph(*nodes: Node, **metadata: object) -> Graph:
     """Return a graph."""
     return Graph(nodes=nodes, metadata=metadata)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 import pytest
 
 from cdd_agent.errors import UsageError
-from cdd_agent.generation.extract import NO_EXPORTS, Extraction, extract_graph
+from cdd_agent.generation.extract import Extraction, extract_graph
 from cdd_agent.generation.package_files import PackageFiles
 from cdd_agent.tickets.graph import Node
 from cdd_agent.tickets.graph_file import encode_graph, parse_graph
@@ -136,13 +136,10 @@ def test_what_runs_at_import_comes_first_unless_that_makes_a_circle() -> None:
     assert found["late"] == ("app.m:make", "app.reg:register")
 
 
-def test_a_package_without_code_exports_nothing_and_python_calls_special_functions_itself() -> None:
+def test_functions_of_a_module_that_python_calls_itself_are_code() -> None:
     text = "def __getattr__(name): raise AttributeError\ndef f(): pass\n"
-    nodes = extract({"app/__init__.py": "", "app/m.py": text}).graph.nodes
-    assert [node.code for node in nodes if node.node_type == "composite"] == [
-        NO_EXPORTS,
-        text.replace("def f(): pass", "# node: f"),
-    ]
+    assert [*read(text)] == ["f"]
+    assert find_code(text) == text.replace("def f(): pass", "# node: f")
 
 
 def test_files_without_a_node_are_listed_and_tests_left_out() -> None:
@@ -168,7 +165,7 @@ def test_files_without_a_node_are_listed_and_tests_left_out() -> None:
 
 def test_the_graph_of_one_module_is_read_back_as_it_is() -> None:
     graph = extract({"app.py": "class A:\n    def m(self): return A()\n"}).graph
-    assert graph.metadata == {"name": "app", "package": "app"}
+    assert graph.metadata == {"name": "app", "package": "app", "has_all_imports": True}
     assert [node.file_path for node in graph.nodes] == ["src/app.py", "src/app.py"]
     again, notices = parse_graph(encode_graph(graph).decode(), path="g.json")
     assert again == graph
