@@ -498,7 +498,7 @@ class Landings:
     # How to do it.
 
     def _stage(self, files: Iterable[FileChange], *, exact: ExactFiles | None = None) -> None:
-        """Write the new files into the staging folder, as a checkout would; ``exact`` provides those that it names."""
+        """Write the new files into the staging folder, with filters applied; ``exact`` provides those that it names."""
         modes = exact.modes if exact is not None else {}
         if taken := [change.path for change in files if change.new is not None and change.path in modes]:
             assert exact is not None

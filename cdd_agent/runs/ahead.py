@@ -1,4 +1,4 @@
-"""Steps that are worked out ahead: each in a fork, as a job of its own, while the run is at an earlier step.
+"""Steps that are worked out ahead: each in a fork and in its own process, while the run is at an earlier step.
 
 Only the changes of a phase are taken over, with what the checks of its gate found there. The run brings them into its
 own files when it reaches the step, and tests them there, so steps land in the order of the plan. Changes that do not

@@ -179,7 +179,7 @@ class GenerationResults:
         return sum(any(reason.code == "broke_others" for reason in each.reasons) for each in self._list_attempts())
 
     def _list_missing(self) -> tuple[str, ...]:
-        """Return the missing packages because of which nodes were skipped."""
+        """Return the missing packages that caused nodes to be skipped."""
         skipped = self.state.numbers(Status.SKIPPED)
         last = (self.state.execution(number).attempts[-1:] for number in skipped)
         causes = (each.diagnosis for attempts in last for each in attempts if each.diagnosis is not None)

@@ -84,7 +84,7 @@ def find_resume(run: Ticket) -> str:
 
 
 def require_ticket(run: Ticket) -> Ticket:
-    """Return ``run`` if it has a ticket; raise ``UsageError`` with the command of its own otherwise."""
+    """Return ``run`` if it has a ticket; otherwise raise ``UsageError`` with the command that continues it."""
     if not run.has_documents:
         raise UsageError(
             f"{run.slug} is a run without a ticket: it has no spec and no plan.",

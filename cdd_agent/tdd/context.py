@@ -565,7 +565,7 @@ class Context:
         return run
 
     def require_report(self, run: SuiteRun) -> SuiteReport:
-        """Return the report of a run before any work; raises ``EnvironmentMissing`` if there is no whole one."""
+        """Return the report of a run before any work; raises ``EnvironmentMissing`` if it is not complete."""
         endless = None if run.report is None else run.report.problem
         if run.report is None or endless is not None:
             why = run.problem if endless is None else explain_problem(endless)

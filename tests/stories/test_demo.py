@@ -66,7 +66,7 @@ def test_every_refused_attempt_is_shown_with_its_reason(demo: Demo) -> None:
         assert isinstance(reasons, list)
         codes = {reason["code"] for reason in reasons}
         refusals |= {(number, attempt["phase"], code) for code in codes}
-        # That a wish needs no new test is no refusal, so cdd only says what it does instead.
+        # A wish that needs no new test is not refused; cdd only says what it does instead.
         assert all(code in demo.result.stdout for code in codes - {"no_change"})
     assert refusals == REFUSALS[demo.name]
 

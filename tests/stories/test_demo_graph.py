@@ -1,4 +1,4 @@
-"""The example ml-library: 50 functions are generated, and all that happens on the way is reported as it was."""
+"""The example ml-library: 50 functions are generated, and the report names all that happened."""
 
 import json
 import re

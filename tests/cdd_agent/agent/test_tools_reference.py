@@ -31,7 +31,7 @@ REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "tools.md"
 
 
 def of_conversations(workspace: Workspace) -> list[ToolSpec]:
-    """The tools that Socrates, the Planner and the Architect have of their own, as a model is offered them."""
+    """The tools that only Socrates, the Planner or the Architect has, in the form that a model gets."""
     ticket = tickets.create(workspace.root, "sale", title="A sale", type="feature")
     model = ScriptedModel([says("For whom?"), *[says("No.")] * 3])
     dialog = Dialog(workspace=workspace, model=model, budget=Budget(), emit=lambda _: None)

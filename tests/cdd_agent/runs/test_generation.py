@@ -337,7 +337,7 @@ def test_failed_nodes_are_tried_again_unless_they_are_kept(tmp_path: Path) -> No
 
 
 def test_failed_node_propagation(tmp_path: Path) -> None:
-    """If a node fails, those that need it are skipped and not asked of the model."""
+    """If a node fails, the nodes that need it are skipped, and the model gets no request for them."""
 
     def fail(turn: Recorded) -> list[Recorded]:
         when = str(turn["when"])

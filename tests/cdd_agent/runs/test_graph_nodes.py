@@ -33,7 +33,7 @@ HEAD = '"""Source."""\n\n'
 
 
 def write_tests(module: str, name: str, *, before: str = "", after: str = "") -> dict[str, str]:
-    """Return three tests, the last of which has more lines before or after its assertion."""
+    """Return three tests; the last has more lines before or after its assertion."""
     text = f"from kit.{module} import {name}\n\n\ndef test_{name}_one():\n    assert {name}(1) == 2\n\n\n"
     text += f"def test_{name}_zero():\n    assert {name}(0) == 0\n\n\n"
     text += f"def test_{name}_two():\n{before}    assert {name}(2) == 4\n{after}"
@@ -135,7 +135,7 @@ AGAIN = [("red", "open"), ("green", "closed"), ("green", "open")]
 
 
 def test_sandbox_timeout(kit: Kit) -> None:
-    """A loop without end is the code's fault, is ended by the limit of one test, and the next attempt is told where."""
+    """An endless loop in the code is ended by the limit of one test; the next attempt gets its place."""
     kit.runs_pytest, kit.metadata = True, {"seconds_per_test": 2}
     kit.say("first.double", "red", write_tests("first", "double"))
     kit.say("first.double", "green", {FIRST: write_body("double", "    while True:\n        x += 0\n")}, GOOD)

@@ -1,4 +1,4 @@
-"""What a source can do between two attempts: complete the files, and say why the tests fail."""
+"""Between two attempts, a source can complete the files and diagnose why the tests fail."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
