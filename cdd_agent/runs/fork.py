@@ -179,7 +179,7 @@ class TicketForks:
         talks = next(
             (
                 each.about.talks
-                for each in known
+                for each in reversed(known)  # of runs that began at one commit, the state is that of the last
                 if (each.about.kind, each.about.ticket, each.about.step) == ("run", fork.ticket, fork.step)
                 and each.about.head == fork.base
             ),
