@@ -162,9 +162,7 @@ def _find_owner(path: str | None, *, places: Places, test_file: str) -> str:
 def is_in_raises(lines: set[int], source: Callable[[str], bytes | None], *, test_file: str) -> bool:
     """Return whether one of the test file's lines is inside ``with raises(...)`` or calls ``raises(X, f)``."""
     content = source(test_file) if lines else None
-    if content is None or not any(name in _decode(content) for name in _RAISES):
-        return False
-    return any(first <= line <= last for first, last in _find_raises_spans(content) for line in lines)
+    return content is not None and not lines.isdisjoint(_list_raises_lines(content))
 
 
 def _decode(content: bytes) -> str:
@@ -175,12 +173,16 @@ def _decode(content: bytes) -> str:
 
 
 @lru_cache(maxsize=8)
-def _find_raises_spans(content: bytes) -> tuple[tuple[int, int], ...]:
+def _list_raises_lines(content: bytes) -> frozenset[int]:
+    text = _decode(content)
+    if not any(name in text for name in _RAISES):
+        return frozenset()
     try:
         with Silence():
-            return tuple(_iterate_spans(parse_source(content)))
+            spans = _iterate_spans(parse_source(content))
+            return frozenset([line for first, last in spans for line in range(first, last + 1)])
     except UnreadableSource:
-        return ()
+        return frozenset()
 
 
 def _iterate_spans(tree: ast.AST) -> Iterator[tuple[int, int]]:
