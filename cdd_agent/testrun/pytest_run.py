@@ -236,6 +236,8 @@ class PytestSuite:
     """Sources that are compiled already, for runs without ``bytecode``."""
     seconds_per_test: float | None = None
     """The time limit of one test; None: only that of the run."""
+    traces: bool = False
+    """Whether the functions that tests enter are noted too: see ``SuiteRun.entered``."""
     flaky: int = 0
     """How often to rerun a test that fails unexpectedly."""
     reads: tuple[Path, ...] = ()
@@ -269,8 +271,8 @@ class PytestSuite:
         if self.sandbox.level not in ISOLATING_LEVELS:
             return None
         python = self.interpreter
-        limit = str(self.seconds_per_test or "")
-        chosen = (str(self.flaky), limit, str(self.is_plain), str(self.hides_run), self.hash_seed, self.setup)
+        flags = (self.seconds_per_test or "", self.traces, self.is_plain, self.hides_run)
+        chosen = (str(self.flaky), *map(str, flags), self.hash_seed, self.setup)
         return self.sandbox.level, self.command, python.python, python.pytest, python.user_base, *chosen
 
     @property
@@ -328,6 +330,10 @@ class PytestSuite:
     def with_test_limit(self, seconds: float | None) -> "PytestSuite":
         """Return the same tests with another time limit for each test."""
         return replace(self, seconds_per_test=seconds)
+
+    def with_tracing(self) -> "PytestSuite":
+        """Return the same tests, whose runs also note the functions that they enter; no failing test runs again."""
+        return replace(self, traces=True, flaky=0)
 
     def with_sandbox(self, sandbox: Sandbox) -> "PytestSuite":
         """Return the same tests in another sandbox."""
@@ -419,11 +425,13 @@ class PytestSuite:
         """Run pytest with the plugin in the folder ``private``, and read its records."""
         flaky = ("--tdd-agent-flaky", str(self.flaky)) if self.flaky else ()
         limit = ("--tdd-agent-test-timeout", str(self.seconds_per_test)) if self.seconds_per_test else ()
+        # Most tests fail while code is missing, and for each failure pytest would parse the sources in its traceback.
+        short = ("--tb=native",) if self.traces else ()
         run_plugin, plugin = f"tdd_agent_run_{nonce}", f"tdd_agent_{nonce}"
         arguments = (
             *("-p", run_plugin, "-p", f"no:{pytest_tdd_agent.__name__}", "-p", plugin),
             *("--tdd-agent-report", str(private / "report.json"), "--tdd-agent-nonce", nonce),
-            *("--tdd-agent-audit", *flaky, *limit),
+            *("--tdd-agent-audit", *flaky, *limit, *short),
             *("--rootdir=.", "--continue-on-collection-errors", "--maxfail=0", "--color=no", *arguments),
         )
         task = {
@@ -437,6 +445,7 @@ class PytestSuite:
         variables = {
             "PYTHONDONTWRITEBYTECODE": "1",
             "CDD_LEFT_OUT": "\n".join(left_out),
+            "CDD_TRACES": str(int(self.traces)),
             **({"PYTHONHASHSEED": self.hash_seed} if self.hash_seed else {}),
             **build_user_base_variable(self.interpreter.user_base),
         }
@@ -591,7 +600,7 @@ def _list_origins(noted: Iterable[_Origins], *, root: Path) -> dict[str, str]:
 
 
 def _list_entered(noted: Iterable[_Origins]) -> dict[str, frozenset[str]]:
-    """Return file, relative to the project -> tests that entered it, without their parameters."""
+    """Return what ``SuiteRun.entered`` is."""
     found: dict[str, frozenset[str]] = {}
     for origins in noted:
         for path, tests in origins.entered.items():

@@ -54,7 +54,11 @@ class SuiteRun:
     origins: Mapping[str, str] = field(default_factory=dict)
     """Module that a run of a copy loaded -> its file, below ``root`` of the suite if the copy has it."""
     entered: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """File of the project -> tests that entered it, without parameters; empty where that is not known."""
+    """File of the project -> tests that entered it, without parameters; empty where that is not known.
+
+    If the suite traces functions, they are there as ``path::name`` with their qualified names, and a test file counts
+    as a test for what is entered while it is imported.
+    """
     reused: str = ""
     """If nothing ran, because the results were known: the run that they are from."""
     outdated: tuple[str, str] | None = None
@@ -243,6 +247,9 @@ class Suite(Protocol):
 
     def with_test_limit(self, seconds: float | None) -> "Suite":
         """Return the same tests with a time limit for each test; other frameworks than pytest have none."""
+
+    def with_tracing(self) -> "Suite":
+        """Return the same tests, whose runs also note the functions that they enter; others than pytest cannot."""
 
     def with_sandbox(self, sandbox: Sandbox) -> "Suite":
         """Return the same tests in another sandbox."""

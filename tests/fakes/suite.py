@@ -112,6 +112,9 @@ class FakeSuite:
         """Return the same tests; ``seconds_per_test`` tells the time limit."""
         return replace(self, seconds_per_test=seconds)
 
+    def with_tracing(self) -> "FakeSuite":
+        return self
+
     def with_sandbox(self, sandbox: Sandbox) -> "FakeSuite":
         """Return the same tests with another sandbox."""
         return replace(self, sandbox=sandbox)

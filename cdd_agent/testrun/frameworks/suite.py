@@ -113,6 +113,10 @@ class CommandSuite:
         """Return the same tests."""
         return self
 
+    def with_tracing(self) -> "CommandSuite":
+        """Return the same tests."""
+        return self
+
     def with_sandbox(self, sandbox: Sandbox) -> "CommandSuite":
         """Return the same tests in another sandbox."""
         return replace(self, sandbox=sandbox)

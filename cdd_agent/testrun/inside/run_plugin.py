@@ -17,6 +17,7 @@ import json
 import marshal
 import os
 import sys
+import threading
 from hashlib import sha256
 from importlib import import_module
 from importlib.machinery import SourceFileLoader
@@ -24,8 +25,9 @@ from importlib.util import source_hash
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
-    from types import CodeType
+    from types import CodeType, FrameType
     from typing import Any
 
     import pytest
@@ -34,6 +36,8 @@ _CHECKED_HASH = b"\x03\0\0\0"
 """The second field of bytecode that is checked by hash; the hash has 8 bytes, like time and size together."""
 # Not PYTHONPYCACHEPREFIX, with which a program that a test starts would compile all that it imports.
 _CACHE = os.environ.get("CDD_BYTECODE")
+_TRACES = os.environ.get("CDD_TRACES") == "1"
+"""Whether the functions that tests enter are noted too, not only their files."""
 _COMPILED = os.environ.get("CDD_COMPILED")
 _PROJECT = os.getcwd() + os.sep
 _SEPARATOR = os.sep
@@ -45,6 +49,7 @@ _read = SourceFileLoader.get_data
 _write = SourceFileLoader.set_data
 # Tests may replace these while they import a module or for good.
 _open, _stat, _unlink, _getpid, _quote = open, os.stat, os.unlink, os.getpid, json.encoder.encode_basestring_ascii
+_settrace = sys.settrace
 _FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _hashes: dict[str, bytes] = {}
 
@@ -159,12 +164,17 @@ class _Entered:
     """Which test enters functions of which files of the project, for a run without a cache, which is one for evidence.
 
     From Python 3.12 on, Python reports each function's first call in a test, which costs 2 to 3 % of the time. Before,
-    only coverage knows, so nothing is known unless the project measures it.
+    only coverage knows, so nothing is known unless the project measures it. Where functions are to be noted, each call
+    is traced there.
     """
 
     def __init__(self) -> None:
         self.files: dict[str, set[str]] = {}
-        """Test without parameters -> absolute paths."""
+        """Test without parameters -> absolute paths, and functions as ``path::name``."""
+        self._names: dict[int, str] = {}
+        """Number of a function's code -> the function."""
+        self._codes: list[CodeType] = []
+        """Kept, so that no other code gets the number of one."""
         self.is_last = False
         self._test = ""
         self._entered: list[CodeType] = []
@@ -185,16 +195,27 @@ class _Entered:
     def _note(self, code: CodeType, _: int) -> object:
         if self._test:
             self.files[self._test].add(code.co_filename)
+            if _TRACES:
+                self.files[self._test].add(self._names[id(code)])
             self._entered.append(code)
         return self._monitoring.DISABLE
 
-    def watch(self, code: CodeType) -> None:
+    def _trace(self, frame: FrameType, event: str, argument: object) -> None:
+        name = self._names.get(id(frame.f_code))
+        if name is not None and self._test:
+            self.files[self._test].update((frame.f_code.co_filename, name))
+
+    def watch(self, code: CodeType, owner: str = "") -> None:
         """Report calls of the functions in ``code``, but not that of a module or a class body."""
-        for inner in code.co_consts if self._tool is not None else ():
+        for inner in code.co_consts if self._tool is not None or _TRACES else ():
             if isinstance(inner, type(code)):
                 if inner.co_flags & inspect.CO_OPTIMIZED:
-                    self._monitoring.set_local_events(self._tool, inner, self._monitoring.events.PY_START)
-                self.watch(inner)
+                    if self._tool is not None:
+                        self._monitoring.set_local_events(self._tool, inner, self._monitoring.events.PY_START)
+                    if _TRACES:
+                        self._names[id(inner)] = f"{inner.co_filename}::{owner}{inner.co_name}"
+                        self._codes.append(inner)
+                self.watch(inner, f"{owner}{inner.co_name}.")
 
     def begin(self, nodeid: str) -> None:
         """Attribute what is entered from now on to a test."""
@@ -205,7 +226,11 @@ class _Entered:
             self._monitoring.set_local_events(self._tool, code, 0)
             self._monitoring.set_local_events(self._tool, code, self._monitoring.events.PY_START)
         self._entered.clear()
-        if self._tool is None and "coverage" in sys.modules:
+        if self._tool is None and _TRACES:
+            # Again for each test: one that traces itself ends this.
+            _settrace(self._trace)
+            threading.settrace(self._trace)
+        elif self._tool is None and "coverage" in sys.modules:
             self._follow_coverage(nodeid)
 
     def _follow_coverage(self, nodeid: str) -> None:
@@ -248,6 +273,16 @@ def pytest_runtest_logstart(nodeid: str) -> None:
     """Attribute the calls that follow to this test."""
     if _entered is not None:
         _entered.begin(nodeid)
+
+
+def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
+    """Attribute the calls while a file is imported to the file."""
+    if _entered is not None and _TRACES and collector.nodeid:
+        _entered.begin(collector.nodeid)
+    yield
+
+
+vars(pytest_make_collect_report)["pytest_impl"] = {"hookwrapper": True}
 
 
 def pytest_runtest_protocol(nextitem: pytest.Item | None) -> None:

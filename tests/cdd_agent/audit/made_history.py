@@ -87,6 +87,9 @@ class Remembered:
     def with_test_limit(self, seconds: float | None) -> "Remembered":
         return self
 
+    def with_tracing(self) -> "Remembered":
+        return self
+
     def with_sandbox(self, sandbox: Sandbox) -> "Remembered":
         return replace(self, suite=self.suite.with_sandbox(sandbox))
 

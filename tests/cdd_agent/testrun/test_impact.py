@@ -87,6 +87,15 @@ def test_before_python_3_12_it_knows_them_from_the_coverage_that_the_project_mea
     assert run_for_evidence(suite, python).entered == ENTERED
 
 
+def test_a_suite_that_traces_notes_functions_and_what_an_import_enters(suite: PytestSuite) -> None:
+    write_project(suite.root)
+    (suite.root / "test_import.py").write_text("import shop\n\nCART = shop.Basket().add(1)\n\n\ndef test(): pass\n")
+    found = suite.without_cache().with_tracing().run().entered
+    assert found["shop.py::Basket.add"] == {"test_shop.py::test_add", "test_import.py"}
+    assert found["shop.py::total"] == {"test_shop.py::test_total", "test_shop.py::test_total_twice"}
+    assert found["shop.py"] == found["shop.py::Basket.add"] | found["shop.py::total"]
+
+
 def test_a_run_of_some_tests_changes_only_what_is_known_of_them() -> None:
     known = ImpactMap(files={"a.py": ("t.py::one", "t.py::two"), "b.py": ("t.py::two",)})
     now = known.update({"c.py": {"t.py::two"}}, ran=["t.py::two[1]", "t.py::two[2]"])
