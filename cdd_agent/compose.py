@@ -539,6 +539,8 @@ class Composition:
 
     def _confirm_packages(self, packages: tuple[str, ...]) -> bool:
         """Return whether packages that a graph lists may be downloaded."""
+        if self.options.install:
+            return True
         if self.options.choose is None:
             return False
         question = f"The graph lists {', '.join(packages)}. Download them for a trial of the installation?"
@@ -576,6 +578,8 @@ class Composition:
         if policy.test_timeout_s is not None:
             suite = suite.with_timeout(policy.test_timeout_s)
         suite = suite.with_test_limit(policy.seconds_per_test)
+        if policy.traces:
+            suite = suite.with_tracing()
         workspace = Workspace(
             suite.root,
             shown_at=self.root,

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cdd_agent.cli.invocation import Invocation, headless
-from cdd_agent.errors import GateClosed, Interrupted, UsageError, format_count, suggest
+from cdd_agent.errors import GateClosed, Interrupted, UsageError, format_count, join_first, suggest
 
 if TYPE_CHECKING:
+    from cdd_agent.generation.given_tests import TestResults
     from cdd_agent.generation.plan import GenerationPlan
     from cdd_agent.repl.generation_actions import Preview
     from cdd_agent.tickets.graph import Graph, Node, NodeId
@@ -22,11 +23,18 @@ if TYPE_CHECKING:
 
 _MOST_SHOWN = 40
 """Answers of the Architect."""
+_MOST_TESTS = 3
 
 
 @click.command(short_help="Generate a tested repository from a planning graph.")
 @click.argument("graph", type=click.Path(path_type=Path))
 @click.option("--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="The folder to create.")
+@click.option(
+    "--tests",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Tests that exist already: generate the code that they test, and write none.",
+)
 @click.option("--dry-run", is_flag=True, help="Show what would be generated, and write nothing.")
 @click.option("--only-skeleton", is_flag=True, help="Write the modules with their signatures, and no code.")
 @click.option("--keep-failed", is_flag=True, help="Leave nodes that failed, and those that need them.")
@@ -53,6 +61,7 @@ _MOST_SHOWN = 40
 )
 @click.option("--node", type=int, hidden=True)
 @click.option("--no-review", is_flag=True, help="Approve each subgraph that lands, without asking.")
+@click.option("--install", is_flag=True, help="Download the packages that the graph lists, without asking.")
 @click.option("--anyway", is_flag=True, help="Generate it although modules import each other in a circle.")
 @headless
 def generate(invocation: Invocation, **given: Any) -> None:
@@ -62,10 +71,10 @@ def generate(invocation: Invocation, **given: Any) -> None:
     is spent.
     """
     from cdd_agent.generation.plan import adopt_answers, load_plan
-    from cdd_agent.runs.output_folder import read_planned_graph
+    from cdd_agent.runs.output_folder import has_given_tests, read_planned_graph
 
     request = GenerateRequest(**given)
-    plan = load_plan(request.graph)
+    plan = replace(load_plan(request.graph), has_tests=request.tests is not None or has_given_tests(request.out))
     if (known := read_planned_graph(request.out)) is not None:
         plan = replace(plan, graph=adopt_answers(plan.graph, known))
     command = GenerateCommand(invocation, request, plan=plan)
@@ -81,6 +90,8 @@ class GenerateRequest:
 
     graph: Path
     out: Path
+    tests: Path | None
+    """The folder of tests that exist; None: cdd writes tests, or has taken them when the generation began."""
     dry_run: bool
     only_skeleton: bool
     keep_failed: bool
@@ -112,7 +123,13 @@ class GenerateCommand:
 
     def carry_out(self) -> None:
         """Show what is to be done, ask, and do it; raises ``GateClosed`` if nodes are left."""
-        from cdd_agent.runs.output_folder import is_output, prepare_output, require_free, require_no_link
+        from cdd_agent.runs.output_folder import (
+            has_given_tests,
+            is_output,
+            prepare_output,
+            require_free,
+            require_no_link,
+        )
 
         request, plan = self._request, self._plan
         start = None if request.start is None else self._find_node(request.start)
@@ -121,15 +138,21 @@ class GenerateCommand:
         if request.rollback is not None:
             self._roll_back(request.rollback, is_new=is_new)
             return
+        if not is_new and plan.has_tests != has_given_tests(request.out):
+            raise UsageError(
+                f"{request.out} was begun without --tests, so cdd writes the tests there.",
+                hint=f"continue without it: {self._format_command()}; or name another folder: --out DIR",
+            )
         if is_new and not self._is_interrupted:
             require_free(request.out)
+        more = self._read_tests() if is_new else {}
         if is_new or request.dry_run:
             self._show_preview()
         self._require_straight_imports()
         if request.dry_run or (is_new and not self._invocation.is_agreed(f"Generate it in {request.out}?")):
             return
         has_answers = is_new and self._ask_architect()
-        prepare_output(request.out, self._plan, keeps_graph=has_answers)
+        prepare_output(request.out, self._plan, keeps_graph=has_answers, more=more)
         if request.only_skeleton:
             self._check_skeleton()
         else:
@@ -167,10 +190,23 @@ class GenerateCommand:
             words += ["--python", str(options.python.absolute())]
         words += [
             option
-            for option, is_given in (("--no-review", options.no_review), ("--anyway", options.anyway))
+            for option, is_given in (
+                ("--no-review", options.no_review),
+                ("--install", options.install),
+                ("--anyway", options.anyway),
+            )
             if is_given
         ]
         return shlex.join(words)
+
+    def _read_tests(self) -> dict[str, bytes]:
+        """Return the given tests with pytest's settings for them; none if cdd writes the tests."""
+        from cdd_agent.generation.given_tests import SETTINGS, read_tests, write_settings
+
+        place = self._request.tests
+        if place is None:
+            return {}
+        return {**read_tests(place), SETTINGS: write_settings(place).encode()}
 
     def _find_node(self, name: str) -> "Node":
         """Return the leaf with this id or title; raise ``UsageError`` if there is none."""
@@ -207,8 +243,7 @@ class GenerateCommand:
         model = options.model if replay is None else f"replay:{replay.name}"
         own = settings.load(self._request.out, allows=lambda _: False, model=model)
         policy = adapt_policy(Policy.from_settings(own))
-        count, integrations = len(self._plan.nodes), len(self._plan.integrations)
-        estimates = [estimate_nodes(count, integrations=integrations, model=own.model, policy=policy)]
+        estimates = [estimate_nodes(self._plan.count_phases(), model=own.model, policy=policy)]
         if questions := len(list_open(self._plan.graph)):
             asked = own.architect_model or own.model
             estimates.insert(0, estimate_answers(questions, model=asked, max_drafts=own.max_drafts))
@@ -324,9 +359,26 @@ class GenerateCommand:
             invocation.screen.gap()
             invocation.screen.line(f"{summarize(plan, state)}: {self._request.out}", style="bold")
         self._require_all(state)
+        if generation.tests is not None:
+            self._require_tests(generation.tests)
 
     def _hint(self) -> str:
         return f"continue: {self._format_command()}"
+
+    def _require_tests(self, results: "TestResults") -> None:
+        """Raise ``GateClosed`` unless all given tests pass."""
+        from pytest_tdd_agent.report import list_failing
+
+        passed, total = results.count()
+        if failing := list_failing(results.report):
+            names = join_first(failing, most=_MOST_TESTS)
+            raise GateClosed(
+                f"{passed} of {format_count(total, 'given test')} pass; failing: {names}.",
+                hint=f"see why: cd {shlex.quote(str(self._request.out))} && python -m pytest; the report is in "
+                "docs/generation_report.md",
+            )
+        if not self._invocation.as_json:
+            self._invocation.screen.line(f"All {format_count(passed, 'given test')} pass.")
 
     def _require_all(self, state: "RunState") -> None:
         """Raise ``GateClosed`` unless all nodes have passed."""

@@ -211,7 +211,7 @@ def drop_output(*, hung_up: bool = False) -> None:
 
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-_OF_THE_OPTIONS = ("allow_dirty", "allow_files", "anyway", "jobs", "max_usd", "no_review", "python")
+_OF_THE_OPTIONS = ("allow_dirty", "allow_files", "anyway", "install", "jobs", "max_usd", "no_review", "python")
 _INSTEAD = "name ignored files that your tests need in .cdd/worktree-include"
 _OF_THE_INVOCATION = ("yes", "as_json", *_OF_THE_OPTIONS)
 

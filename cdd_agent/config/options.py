@@ -38,6 +38,8 @@ class Options:
     """A limit in dollars for the whole run; with None, that of the settings counts."""
     python: Path | None = None
     """The interpreter with which tests run; with None, cdd looks for one."""
+    install: bool = False
+    """Download the packages that a graph lists, without asking."""
     no_review: bool = False
     """Whether a step counts as approved once its gates have opened, without being shown."""
     ask: "Ask | None" = None

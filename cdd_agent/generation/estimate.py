@@ -7,7 +7,6 @@ from cdd_agent.model.budget import Ceiling, cost_usd
 from cdd_agent.tdd.context import Policy
 from cdd_agent.work.state import Usage
 
-_PHASES = 2
 _LIKELY_REQUESTS = 3
 """Requests of a phase that opens its gate at the first try: write, run the tests, hand in."""
 _TOKENS = {"least": 3_000, "likely": 5_500, "most": 12_000}
@@ -38,13 +37,12 @@ class Estimate:
     """Least, likely and most; None if the price of the model is not known."""
 
 
-def estimate_nodes(count: int, *, integrations: int = 0, model: str, policy: Policy) -> Estimate:
-    """Return the estimate for ``count`` nodes, and the integration tests of ``integrations`` subgraphs.
+def estimate_nodes(phases: int, *, model: str, policy: Policy) -> Estimate:
+    """Return the estimate for the ``phases`` of all nodes, and the integration tests of subgraphs.
 
     Least: each phase takes one request. Likely: each opens at the first try. Most: every attempt of every node is made,
     with all its turns.
     """
-    phases = count * _PHASES + integrations
     requests = Range(
         least=phases, likely=phases * _LIKELY_REQUESTS, most=phases * policy.max_attempts * policy.budget.max_turns
     )

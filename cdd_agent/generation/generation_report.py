@@ -188,10 +188,14 @@ def _write_tests(outcome: GenerationOutcome) -> Iterator[str]:
     paths = sum(each.paths for each in outcome.subgraphs)
     yield "## Test Results"
     yield ""
-    unit = _count_tests("generated", total=sum(node.tests for node in nodes), passed=sum(node.passed for node in nodes))
-    yield f"- **Unit Tests**: {unit}"
-    passed = sum(each.paths_passed for each in outcome.subgraphs)
-    yield f"- **Integration Tests**: {_count_tests('generated', total=paths, passed=passed)}"
+    if outcome.given_tests is not None:
+        passed, total = outcome.given_tests
+        yield f"- **Given Tests**: {_count_tests('given', total=total, passed=passed)}; none were written"
+    else:
+        total, passed = sum(node.tests for node in nodes), sum(node.passed for node in nodes)
+        yield f"- **Unit Tests**: {_count_tests('generated', total=total, passed=passed)}"
+        passed = sum(each.paths_passed for each in outcome.subgraphs)
+        yield f"- **Integration Tests**: {_count_tests('generated', total=paths, passed=passed)}"
     yield f"- **Regression Tests**: {format_count(outcome.regressions, 'regression')} found and reverted"
     flaky = sum(node.flaky for node in nodes)
     if flaky:
@@ -211,9 +215,9 @@ def _write_performance(outcome: GenerationOutcome) -> Iterator[str]:
     yield f"- **Generation Time**: {format_duration(outcome.duration_s)}"
     if done:
         yield f"- **Average Time per Node**: {format_duration(outcome.duration_s / len(done))}"
-    yield f"- **Passed at the First Try**: {len(first)} of {format_count(len(done), 'node')}" + (
-        f", with {sum(node.passed for node in first)} of {format_count(tests, 'test')}"
-    )
+    with_tests = f", with {sum(node.passed for node in first)} of {format_count(tests, 'test')}"
+    counted = "" if outcome.given_tests is not None else with_tests  # one such test enters many nodes
+    yield f"- **Passed at the First Try**: {len(first)} of {format_count(len(done), 'node')}{counted}"
     yield f"- **Debug Iterations**: {sum(node.rounds for node in done)}"
 
 

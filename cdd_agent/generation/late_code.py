@@ -41,6 +41,11 @@ def write_late_code(text: str, written: Collection[str]) -> str:
     return "\n".join(lines)
 
 
+def has_late_code(text: str) -> bool:
+    """Return whether a module has code that still waits."""
+    return any(_LATE.fullmatch(line) or _UNTIL.fullmatch(line) for line in text.split("\n") if "#: " in line)
+
+
 @dataclass(kw_only=True)
 class Scope:
     """The names of a module, and the symbols behind them."""

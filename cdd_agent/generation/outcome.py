@@ -127,6 +127,8 @@ class GenerationOutcome:
     """What to type to go on."""
     duration_s: float = 0
     model: str = ""
+    given_tests: tuple[int, int] | None = None
+    """Of the tests that the user has given, those that pass and all; None if cdd wrote the tests."""
     regressions: int = 0
     """Attempts that made tests fail which had passed; each was reverted."""
     circular_imports: tuple[ImportCycle, ...] = ()

@@ -103,6 +103,8 @@ class GenerationPlan:
     layout: Layout
     source: Path
     """The file of the graph."""
+    has_tests: bool = False
+    """Whether the user gives the tests, so that none are written."""
 
     @cached_property
     def specification(self) -> str:
@@ -153,7 +155,8 @@ class GenerationPlan:
     @cached_property
     def integrations(self) -> Mapping[str, Group]:
         """Title of the step with the integration tests of a subgraph -> subgraph; only those with a path."""
-        return {name_integration(group): group for group in self.groups if self.list_paths(group)}
+        groups = () if self.has_tests else self.groups
+        return {name_integration(group): group for group in groups if self.list_paths(group)}
 
     def find_integration(self, state: RunState, group: Group) -> StepExecution | None:
         """Return the step with the integration tests of a subgraph; None if it has no path."""
@@ -220,6 +223,11 @@ class GenerationPlan:
     def list_files(self, node: Node) -> tuple[str, ...]:
         """Return the files of a node's own definitions, relative to the repository."""
         return tuple(dict.fromkeys(self.layout.map_path(each.file_path) for each in node.definitions))
+
+    def count_phases(self) -> int:
+        """Return how many phases the whole generation has."""
+        per_node = 1 if self.has_tests else 2
+        return len(self.nodes) * per_node + len(self.integrations)
 
     def list_needed_files(self, node: Node) -> tuple[str, ...]:
         """Return the files of everything that a node needs, itself included, its own first."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 from cdd_agent.errors import GateClosed, UsageError
 from cdd_agent.events import Emit, Notice
 from cdd_agent.generation.evidence import JudgedNode, SubgraphCheck, SubgraphEvidence
+from cdd_agent.generation.given_tests import TestResults
 from cdd_agent.generation.late_code import write_late_code
 from cdd_agent.git.commits import commit_merge, commit_paths
 from cdd_agent.git.repository import CommitId, has_ref
@@ -20,11 +21,14 @@ from cdd_agent.tdd.context import SuiteTask
 from cdd_agent.tdd.instructions import format_failures
 from cdd_agent.tdd.step import load_report
 from cdd_agent.tdd.workplace import Workplace
+from cdd_agent.testrun.impact import load_impact
 from cdd_agent.tickets.graph import Group, Node
 from cdd_agent.tickets.plan import find_dependents
+from cdd_agent.work.outcome import Partial
 from cdd_agent.work.state import RunState, Status, StepExecution
 from cdd_agent.work.wording import explain, format_reason
 from cdd_agent.workspace.files import ConfinedFolder
+from pytest_tdd_agent.report import SuiteReport
 
 _REFUSED = """\
 The tests of this part pass, but the checks of its subgraph refuse it:
@@ -33,6 +37,10 @@ Add tests that show the difference, and correct the code."""
 _CHANGED = """\
 The graph has changed this part since it was written. Adapt its docstring, tests and code to this:
 {text}"""
+_FAILING_TESTS = """\
+This part is written, but tests of the repository that enter it fail:
+{failures}
+If the fault is in this part, correct the code."""
 _FAILING_PATHS = """\
 The tests of this part pass, but integration tests in which it takes part fail:
 {failures}
@@ -54,6 +62,8 @@ class Generation:
         """Tries the installation of the result."""
         self.continues: Callable[[Group, CommitId], bool] = lambda _group, _commit: True
         """Returns, after a subgraph has landed with a commit, whether the run continues."""
+        self.tests: TestResults | None = None
+        """The results of the tests that the user gives, at the end."""
         self._left: frozenset[int] = frozenset()
         """Nodes that stay as they are."""
         self._emit = emit
@@ -192,6 +202,9 @@ class Generation:
 
     def _prove(self, group: Group) -> bool:
         """Return whether the checks refuse no node of a subgraph; refused nodes are tried again as long as they may."""
+        if self.plan.has_tests:
+            self._correct_failing(group)
+            return False  # the whole shows what the tests enter: see _find_proof
         while waiting := [step for step in self._list_waiting(group) if step.title in self.plan.by_title]:
             found = self._judge(waiting)
             is_tried_again = False
@@ -261,6 +274,34 @@ class Generation:
         finally:
             run.source.least_tests = MIN_TESTS
 
+    # Tests that the user gives
+
+    def _run_given_tests(self) -> TestResults:
+        """Run all tests of the user on the private branch, and return which nodes they enter, and how they end."""
+        context = self.run.context
+        context.workplace.begin()
+        task = SuiteTask(context=context, purpose="all tests", keep=context.reports / "given.json", is_anew=True)
+        report = context.require_report(context.finish_for_gate(task))
+        return TestResults(plan=self.plan, report=report, entered=load_impact(context.impact_path).files)
+
+    def _correct_failing(self, group: Group) -> None:
+        """Let nodes of a subgraph be written again, once, that tests enter which fail and wait for nothing."""
+        source, state = self.run.source, self.run.state
+        numbers = set(state.numbers(Status.COMPLETED)).intersection(self._list_numbers(group))
+        if not numbers:
+            return
+        results = self._run_given_tests()
+        waiting = source.find_waiting(results.report, context=self.run.context)
+        # All attempts at a node were used for those that failed when it landed in part.
+        attempts = (attempt for step in state.step_executions.values() for attempt in step.attempts)
+        tried = {str(why.nodeid) for each in attempts if each.outcome == Partial() for why in each.reasons}
+        for title, failing in results.find_suspects({*waiting, *tried}).items():
+            number = next((n for n in numbers if state.execution(n).title == title), None)
+            if number is not None:
+                words = _FAILING_TESTS.format(failures=format_failures(failing))
+                self._emit(Notice(text=f"Tests that enter {title} fail, so it is written again."))
+                self._try_again(number, words)
+
     # Landing
 
     def _land(self, group: Group, *, is_proved: bool) -> CommitId | None:
@@ -301,9 +342,10 @@ class Generation:
 
     # The files around the code
 
-    def _read_results(self) -> GenerationResults:
+    def _read_results(self, tests: TestResults | None = None) -> GenerationResults:
         run = self.run
         return GenerationResults(
+            tests=tests,
             plan=self.plan,
             state=run.state,
             home=self._branch.home,
@@ -316,10 +358,16 @@ class Generation:
         """Land the files around the code, unless the repository has them of the same results."""
         context, repository = self.run.context, self._branch.repository
         tip = context.workplace.begin()
-        purpose, kept = "all tests of the repository", context.reports / "repository.json"
-        run = SuiteTask(context=context, purpose=purpose, keep=kept, spans_commits=True).run()
+        if self.plan.has_tests:
+            self.tests = self._run_given_tests()
+            self._tag_proved(self.tests)
+            report: SuiteReport | None = self.tests.report
+        else:
+            purpose, kept = "all tests of the repository", context.reports / "repository.json"
+            report = SuiteTask(context=context, purpose=purpose, keep=kept, spans_commits=True).run().report
+        results = self._read_results(self.tests)
         files = RepositoryFiles(
-            results=self._read_results(), installer=self.installer, tip=tip, report=run.report, now=self.run.clock.now()
+            results=results, installer=self.installer, tip=tip, report=report, now=self.run.clock.now()
         )
         if not files.is_needed():
             return
@@ -329,6 +377,16 @@ class Generation:
         message = f"docs: assemble {self.plan.layout.package}\n\nTicket: {self.plan.slug}\nLanding: assembly\n"
         commit_paths(repository, message, paths=tuple(written))
         self._bring(message, name="the assembly")
+
+    def _tag_proved(self, tests: TestResults) -> None:
+        """Tag the landings of the subgraphs that the given tests prove to the last node."""
+        results = self._read_results(tests)
+        for group in self.plan.groups:
+            titles = {self.plan.layout.title_of(self.plan.graph.by_id[name]) for name in group.nodes}
+            commit = results.find_landing(group)
+            if commit and self._is_whole(group) and not any(map(tests.explain_doubt, titles)):
+                for tag in map(make_tag, group.ids):
+                    self._tag(tag, CommitId(commit))
 
     def _is_whole(self, group: Group) -> bool:
         return all(self.run.state.execution(n).status == Status.COMPLETED for n in self._list_numbers(group))

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from cdd_agent.generation.assembly import Assembly
 from cdd_agent.generation.generation_report import CHECKPOINT, write_checkpoint
+from cdd_agent.generation.given_tests import TestResults
 from cdd_agent.generation.installation import InstallationTrial, ask_environment, download_wheels
 from cdd_agent.generation.layout import SOURCES
 from cdd_agent.generation.outcome import (
@@ -86,6 +87,8 @@ class GenerationResults:
     """The folder of the records, to which the paths of reports are relative."""
     resume: str
     """The command that continues the generation."""
+    tests: TestResults | None = None
+    """The results of the tests that the user gives, if the repository has such."""
 
     def describe(self, *, now: str, installation: InstallationCheck | None = None) -> GenerationOutcome:
         """Return what became of every node and subgraph."""
@@ -99,6 +102,7 @@ class GenerationResults:
             command=self.resume,
             duration_s=60 * self.state.usage.minutes,
             model=self.state.model or "",
+            given_tests=self.tests.count() if self.tests is not None else None,
             regressions=self._count_regressions(),
             missing_packages=self._list_missing(),
             circular_imports=find_import_cycles(self.plan.graph, layout.module_of),
@@ -114,10 +118,11 @@ class GenerationResults:
             id=group.name,
             name=group.name,
             nodes=tuple(self._describe_node(by_title[title], coverage) for title in titles if title in by_title),
-            landed=self._find_landing(group),
-            is_proved=len(tags) == len(group.ids),
+            landed=self.find_landing(group),
+            # Given tests prove each node by itself.
+            is_proved=self.tests is not None or len(tags) == len(group.ids),
             tag=" ".join(tags),
-            paths=len(self.plan.list_paths(group)),
+            paths=0 if self.plan.has_tests else len(self.plan.list_paths(group)),
             paths_passed=self._count_paths(group),
         )
 
@@ -132,7 +137,8 @@ class GenerationResults:
         report = load_report(judged[-1], root=self.records) if judged else None
         return 0 if report is None else len(list_passing_paths(report, self.plan.find_integration_path(group)))
 
-    def _find_landing(self, group: Group) -> str:
+    def find_landing(self, group: Group) -> str:
+        """Return the commit with which a subgraph landed; empty if it has not."""
         form = "--format=%H%x00%(trailers:key=Ticket,valueonly,separator=)%x00%(trailers:key=Landing,valueonly)"
         for line in self.home.git("log", ("--first-parent", "-z", form)).split("\0\0"):
             commit, _, rest = line.strip("\0\n").partition("\0")
@@ -141,9 +147,13 @@ class GenerationResults:
         return ""
 
     def _describe_node(self, step: StepExecution, coverage: Coverage) -> NodeOutcome:
-        node = self.plan.by_title[step.title]
-        tests = tuple(self.list_tests(step))
-        failing = self._count_failing(step, tests) if step.status != Status.COMPLETED else 0
+        node, is_passed = self.plan.by_title[step.title], step.status == Status.COMPLETED
+        if self.tests is not None:
+            passing, failing_tests = self.tests.list_entering(step.title)
+            tests, failing = (*passing, *failing_tests), len(failing_tests)
+        else:
+            tests = tuple(self.list_tests(step))
+            failing = self._count_failing(step, tests) if step.status != Status.COMPLETED else 0
         tried = [attempt for attempt in _list_attempts(step) if attempt.phase == "green"]
         reasons = tried[-1].reasons if tried and step.status == Status.FAILED else ()
         cause = step.attempts[-1].diagnosis if step.attempts and step.status != Status.COMPLETED else None
@@ -158,6 +168,7 @@ class GenerationResults:
             failed=failing,
             rounds=max(0, len(tried) - 1),
             reason=step.error or ("" if step.commits or step.status != Status.COMPLETED else NOTHING_TO_WRITE),
+            unproved=self.tests.explain_doubt(step.title) if self.tests is not None and is_passed else "",
             flaky=len(self._list_flaky().intersection(tests) | _list_flaky_targets(step)),
             coverage=coverage.get((self.plan.layout.map_path(node.file_path), node.name)),
             root_cause=cause.why if cause is not None else "".join(map(format_reason, reasons[:1])),

@@ -8,7 +8,7 @@ import re
 import shlex
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
@@ -18,6 +18,7 @@ from typing import assert_never
 from cdd_agent.errors import UsageError
 from cdd_agent.events import Notice
 from cdd_agent.generation.diagnosis import Facts, diagnose
+from cdd_agent.generation.given_tests import MissingCode
 from cdd_agent.generation.imports import ImportSources, add_imports
 from cdd_agent.generation.installation import ask_environment
 from cdd_agent.generation.late_code import write_late_code
@@ -29,9 +30,11 @@ from cdd_agent.git import commits
 from cdd_agent.runs.ledger import Known, Ledger, Unknown
 from cdd_agent.runs.private_branch import PrivateBranch
 from cdd_agent.runs.run import Run, Source
-from cdd_agent.tdd.context import Brief, Context, Phase, Policy, ResumeCommands, WorkItem
+from cdd_agent.tdd.context import Brief, Context, Phase, Policy, ResumeCommands, SuiteTask, WorkItem
 from cdd_agent.tdd.instructions import describe_item
 from cdd_agent.tdd.phase_run import Ending, How
+from cdd_agent.tdd.step import load_report
+from cdd_agent.testrun.impact import load_impact
 from cdd_agent.testrun.pytest_run import PytestSuite
 from cdd_agent.testrun.suite import Suite
 from cdd_agent.tickets.graph import Group, Node
@@ -41,6 +44,7 @@ from cdd_agent.work import state as states
 from cdd_agent.work.state import Diagnosis, RunState, Status, StepExecution, StepKey, reconcile
 from cdd_agent.work.state_file import load_state
 from cdd_agent.workspace.files import ConfinedFolder, Workspace
+from pytest_tdd_agent.codec import load
 from pytest_tdd_agent.report import Clause, Failure, Part, Reason, SuiteReport, list_failing
 
 MAX_ROUNDS = 8
@@ -67,6 +71,16 @@ _TASKS: Mapping[Phase, str] = {
     "from the docstring, the signature and the example. They must fail because the body is missing.",
     "green": "Write the body of this part in {files}, so that its tests pass.",
 }
+_TASK_OF_GIVEN_TESTS = (
+    "Write the body of this part in {files}. The tests of the repository exist, and you cannot change them. Those that "
+    "need this part must pass as far as the code that they need exists."
+)
+_TASK_WITHOUT_TESTS = (
+    "Write the body of this part in {files}. No test of the repository enters it yet, so follow docstring and "
+    "signature exactly: tests may need it later."
+)
+MAX_IDENTICAL_FAILURES = 3
+"""Attempts with the same failures after which a node with given tests is left: nobody can correct the tests."""
 
 
 class GraphNodes:
@@ -99,10 +113,24 @@ class GraphNodes:
         """Whether no state was saved."""
         self._written: tuple[str, ...] = ()
         """As ``list_passed_names`` returns them, when the present node began."""
+        self._run: Run[Source] | None = None
+        """The run, once it is open."""
+        self._before: tuple[Path, SuiteReport, Mapping[str, Collection[str]]] | None = None
+        """The results of ``_read_results``, and where the report is."""
 
     def adapt_policy(self, policy: Policy) -> Policy:
         """Return ``policy`` with the rules of this workflow."""
-        return replace(adapt_policy(policy), seconds_per_test=self.plan.seconds_per_test)
+        adapted = replace(adapt_policy(policy), seconds_per_test=self.plan.seconds_per_test)
+        if not self.plan.has_tests:
+            return adapted
+        # A test that fails for a reason outside of the code must not keep the code from landing.
+        return replace(
+            adapted,
+            runs_targets_only=True,
+            traces=True,
+            keeps_partial=True,
+            max_identical_failures=MAX_IDENTICAL_FAILURES,
+        )
 
     def read(self, *, now: str) -> RunState:
         """Return the saved state adapted to the graph, or a new one."""
@@ -133,6 +161,7 @@ class GraphNodes:
 
     def open(self, run: Run[Source]) -> RunState:
         """Return the state of the private branch; begin it at the user's HEAD if no commit waits to land."""
+        self._run = run
         if self._branch is None:
             return run.state
         commits.require_finished(self._branch.home)
@@ -177,7 +206,8 @@ class GraphNodes:
         return self.plan.by_title.get(state.execution(number).title)
 
     def _make_item(self, node: Node, number: int) -> WorkItem:
-        files, tests = self.plan.list_needed_files(node), self.plan.find_test_path(node)
+        has_tests = self.plan.has_tests
+        files, tests = self.plan.list_needed_files(node), () if has_tests else (self.plan.find_test_path(node),)
         raised = {choose_stub_error(each.docstring) for each in node.definitions}
         return WorkItem(
             ticket=self.ticket.slug,
@@ -185,17 +215,84 @@ class GraphNodes:
             title=self.plan.layout.title_of(node),
             goal=self.plan.describe(node),
             kind="feature",
-            phases=("red", "green"),
-            tests=(),
+            phases=("green",) if has_tests else ("red", "green"),
+            tests=self._list_entering(node, number) if has_tests else (),
             sources=self.plan.list_files(node),
-            named=(tests, *files),
+            named=(*tests, *files),
             expects=tuple(raised.intersection({_ANY_EXCEPTION})),
             # So each sees its own files as those before it have left them, whatever runs beside it.
-            exclusive=(tests, *self.plan.list_files(node)),
-            extra_files=(tests,),
+            exclusive=(*tests, *self.plan.list_files(node)),
+            extra_files=tests,
             text_sha256=self.plan.digest(node),
             total=len(self._keys),
         )
+
+    # Tests that the user gives
+
+    def _list_entering(self, node: Node, number: int) -> tuple[str, ...]:
+        """Return the tests and files that fail, and enter this node, on the files before it."""
+        run = self._run
+        if run is None or run.state.execution(number).status == Status.COMPLETED:
+            return ()
+        tip, objects = run.context.repository.read_head(), run.context.repository.objects
+        assert tip is not None
+
+        def read(path: str) -> str:
+            entry = objects.find_entry(tip, path)
+            return "" if entry is None else objects.require(entry.id).text
+
+        missing = self._find_missing([node], read)
+        return tuple(sorted(missing.find_waiting(*self._read_results(run.context))))
+
+    def _read_results(self, context: Context) -> tuple[SuiteReport, Mapping[str, Collection[str]]]:
+        """Return the report of all tests on the last commit, and what they entered; they run if they have not."""
+        tip = context.repository.read_head()
+        kept = context.reports / f"before-{tip}.json"
+        if self._before is None or self._before[0] != kept:
+            if not kept.exists():
+                for old in context.reports.glob("before-*.json"):
+                    old.unlink()
+                context.workplace.begin()
+                task = SuiteTask(context=context, purpose="all tests before the node", keep=kept, spans_commits=True)
+                context.require_report(context.finish_for_gate(task))
+            self._before = (kept, load(kept), load_impact(context.impact_path).files)
+        return self._before[1:]
+
+    def _find_missing(self, nodes: Iterable[Node], read: Callable[[str], str], *, is_all: bool = False) -> MissingCode:
+        """Return ``nodes`` as code that is missing; ``is_all``: with the code that waits for other code."""
+        stubs: dict[str, set[str]] = {}
+        for node in nodes:
+            for each in node.definitions:
+                stubs.setdefault(self.plan.layout.map_path(each.file_path), set()).add(each.name)
+        paths = {real for _, real in self.plan.layout.rows} if is_all else stubs.keys()
+        texts = {path: read(path) for path in paths}
+        return MissingCode(stubs=stubs, texts=texts, counts_late=is_all)
+
+    def find_waiting(self, report: SuiteReport, *, number: int = 0, context: Context) -> frozenset[str]:
+        """Return the failing tests that wait for a node which has not passed, other than this one."""
+        assert self._run is not None
+        steps = self._run.state.step_executions
+        others = [n for n, step in steps.items() if step.status != Status.COMPLETED and n != number]
+        nodes = [node for n in others if (node := self.find_node(self._run.state, n)) is not None]
+
+        def read(path: str) -> str:
+            # A file that is missing or no text has no lines that can wait.
+            with suppress(UsageError, OSError):
+                return context.workspace.read_text(path).text
+            return ""
+
+        missing = self._find_missing(nodes, read, is_all=True)
+        return missing.find_waiting(report, load_impact(context.impact_path).files)
+
+    def _name_passing(self, item: WorkItem, _: str) -> WorkItem:
+        """Return the item with those of its tests that pass now; the others wait for later nodes."""
+        assert self._run is not None
+        attempts = self._run.state.execution(item.number).attempts
+        report = load_report(attempts[-1], root=self._run.context.records.folder)
+        passed = [] if report is None else [case.nodeid for case in report.tests if case.outcome == "passed"]
+        named = {*item.tests}
+        tests = tuple(test for test in passed if test in named or test.partition("::")[0] in named)
+        return replace(item, tests=tests)
 
     def _make_integration(self, group: Group, number: int) -> WorkItem:
         nodes = {node.id: node for path in self.plan.list_paths(group) for node in path}
@@ -237,6 +334,9 @@ class GraphNodes:
             return self._brief_integration(item, group)
         node, workspace = self.plan.by_title[item.title], context.workspace
         tests, files = self.plan.find_test_path(node), self.plan.list_files(node)
+        has_tests, task = self.plan.has_tests, _TASKS[phase]
+        if has_tests:
+            task = _TASK_OF_GIVEN_TESTS if item.tests else _TASK_WITHOUT_TESTS
 
         def check(report: SuiteReport, baseline: SuiteReport) -> tuple[Reason, ...]:
             if phase == "red":
@@ -249,12 +349,14 @@ class GraphNodes:
             agent="generator",
             role=(_PROMPTS / "generate.md").read_text(encoding="utf-8"),
             work=f"generate {item.ticket} {item.title} {phase}",
-            task=_TASKS[phase].format(tests=tests, files=", ".join(f"`{path}`" for path in files)),
+            task=task.format(tests=tests, files=", ".join(f"`{path}`" for path in files)),
             requirements=describe_item(item, heading="Part"),
             source="planning graph",
             check=check,
             complete=partial(self._complete_files, node, workspace) if phase == "green" else None,
-            diagnose=partial(self._diagnose, phase=phase, context=context),
+            diagnose=None if has_tests else partial(self._diagnose, phase=phase, context=context),
+            find_waiting=partial(self.find_waiting, number=item.number, context=context) if has_tests else None,
+            finalize_item=self._name_passing if has_tests else None,
         )
 
     def _complete_files(self, node: Node, workspace: Workspace) -> Iterator[str]:
@@ -343,6 +445,9 @@ class GraphNodes:
         number = states.require_current(state).step_number
         match ending.how:
             case How.DONE | How.COVERED:
+                return states.end_step(state, number, status=Status.COMPLETED, now=now)
+            case How.PART if self.plan.has_tests:
+                # The nodes that need it can go on. The report names the tests that fail.
                 return states.end_step(state, number, status=Status.COMPLETED, now=now)
             case How.FAILED | How.BLOCKED | How.PART | How.DROPPED:
                 return states.end_step(state, number, status=Status.FAILED, now=now, error=ending.why)

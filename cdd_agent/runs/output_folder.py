@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 
 from cdd_agent.errors import CddError, UsageError, format_count
 from cdd_agent.generation.generation_report import GRAPH
@@ -15,6 +16,8 @@ from cdd_agent.tickets.graph import Graph
 from cdd_agent.tickets.graph_file import encode_graph, parse_graph
 from cdd_agent.workspace.files import ConfinedFolder
 
+_GIVEN = "given"
+"""What the first commit says of tests that are the user's."""
 _BEGUN = ".cdd-begun"
 """The file that an output folder has until its first commit is made."""
 
@@ -31,6 +34,15 @@ def _list_generated(folder: Path) -> tuple[str, ...]:
         return ()
     form = ("--format=%(trailers:key=Ticket,valueonly,separator=%x20)", "--max-parents=0")
     return tuple(Repository.find(folder).git("log", form, head).split())
+
+
+def has_given_tests(folder: Path) -> bool:
+    """Return whether the user has given the tests of the generation in ``folder``."""
+    head = _read_head(folder)
+    if head is None:
+        return False
+    form = ("--format=%(trailers:key=Tests,valueonly,separator=%x20)", "--max-parents=0")
+    return _GIVEN in Repository.find(folder).git("log", form, head).split()
 
 
 def was_interrupted(folder: Path) -> bool:
@@ -59,20 +71,23 @@ def read_planned_graph(folder: Path) -> Graph | None:
     return None
 
 
-def prepare_output(folder: Path, plan: GenerationPlan, *, keeps_graph: bool = False) -> None:
+def prepare_output(
+    folder: Path, plan: GenerationPlan, *, keeps_graph: bool = False, more: Mapping[str, bytes] = MappingProxyType({})
+) -> None:
     """Create the repository of a new generation, or finish that if it was interrupted; else change nothing.
 
-    ``keeps_graph``: the plan's graph says more than its file, so it is committed with the skeleton.
+    ``keeps_graph``: the plan's graph says more than its file, so it is committed with the skeleton. So are the files
+    ``more``, path -> content: tests that the user gives.
     """
     if not is_output(folder, plan):
-        files = dict(make_skeleton(plan.graph, plan.layout))
+        files = {path: text.encode() for path, text in make_skeleton(plan.graph, plan.layout).items()}
         if keeps_graph:
-            files[GRAPH] = encode_graph(plan.graph).decode()
-        create_repository(folder, files, plan=plan)
+            files[GRAPH] = encode_graph(plan.graph)
+        create_repository(folder, {**files, **more}, plan=plan)
     (folder / _BEGUN).unlink(missing_ok=True)
 
 
-def create_repository(folder: Path, files: Mapping[str, str], *, plan: GenerationPlan) -> Repository:
+def create_repository(folder: Path, files: Mapping[str, bytes], *, plan: GenerationPlan) -> Repository:
     """Create a repository with the scaffold and the skeleton, committed; raises ``UsageError`` if that cannot be."""
     if not was_interrupted(folder):
         require_free(folder)
@@ -85,10 +100,12 @@ def create_repository(folder: Path, files: Mapping[str, str], *, plan: Generatio
     repository = Repository.create(folder, again=True)
     require_identity(repository)
     inside = ConfinedFolder(folder)
-    for path, text in files.items():
-        inside.write(path, text.encode())
+    for path, content in files.items():
+        inside.write(path, content)
     count = format_count(len(plan.nodes), "node")
     message = f"chore: scaffold and skeleton of {plan.layout.package} ({count})\n\nTicket: {plan.slug}\n"
+    if plan.has_tests:
+        message += f"Tests: {_GIVEN}\n"
     commit_paths(repository, message, paths=tuple(files))
     return repository
 

@@ -196,6 +196,12 @@ def leave_out(report: SuiteReport, nodeids: Collection[str]) -> SuiteReport:
     )
 
 
+def leave_out_files(report: SuiteReport, files: Collection[str]) -> SuiteReport:
+    """Return the report without the tests of some files."""
+    nodeids = (*(case.nodeid for case in report.tests), *(error.nodeid for error in report.collect_errors))
+    return leave_out(report, {nodeid for nodeid in nodeids if nodeid.partition("::")[0] in files})
+
+
 def has_committed_test(test: str, tree: str, *, objects: ObjectReader, folder: str) -> bool:
     """Return whether a tree or commit has the file of a test, and the test's name in it.
 

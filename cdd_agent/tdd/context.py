@@ -6,7 +6,7 @@ tests, the model, and the place for reports. The functions at the end summarize 
 
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -180,6 +180,10 @@ class Policy:
     """How often GREEN may send an item back to RED, because its test is wrong."""
     reruns_failures: bool = False
     """Failed tests that should pass run again on the same files; if all pass then, that counts."""
+    runs_targets_only: bool = False
+    """GREEN runs only the files of the item's tests; the other tests count as in the baseline."""
+    traces: bool = False
+    """Runs of tests note the functions that each test enters."""
 
     @classmethod
     def from_settings(cls, settings: Settings) -> "Policy":
@@ -225,6 +229,8 @@ class Brief:
     """Completes the files that the agent has left, before they are judged, and returns notices about that."""
     diagnose: Callable[[SuiteReport, SuiteReport | None], Diagnosis | None] | None = None
     """Returns why the tests of a closed attempt fail, by its report and that of a second run of the failed tests."""
+    find_waiting: Callable[[SuiteReport], Collection[str]] | None = None
+    """Returns the failing tests that wait for code of later items: GREEN need not make them pass."""
 
 
 class BriefFor(Protocol):
@@ -538,7 +544,7 @@ class Context:
         run = task.run()
         if run.report is not None and run.entered:
             known = load_impact(self.impact_path) if added or self.policy.gate_runs else ImpactMap()
-            ran = [case.nodeid for case in run.report.tests]
+            ran = [*(case.nodeid for case in run.report.tests), *(task.targets if added else ())]
             save_impact(known.update(run.entered, ran=ran), self.impact_path)
         if run.report is not None and others is not None:
             report = add_tests(run.report, others)
@@ -551,7 +557,9 @@ class Context:
         save_report(report, keep)
         scene = self.store.describe(self.suite.without_cache(), self.policy.gate_runs)
         if scene is not None:
-            self.store.add(scene, replace(run, report=report), looked=Looked(), purpose="a second run of failed tests")
+            entered = {path: frozenset(tests) for path, tests in load_impact(self.impact_path).files.items()}
+            results = replace(run, report=report, entered=entered)
+            self.store.add(scene, results, looked=Looked(), purpose="a run of some of them")
 
     def run_targets(
         self, purpose: str, *, targets: tuple[str, ...], keep: Path | None = None, before: Snapshot | None = None

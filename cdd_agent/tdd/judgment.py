@@ -31,11 +31,12 @@ from cdd_agent.git.tree_store import Snapshot
 from cdd_agent.model.conversation import ToolCall
 from cdd_agent.storage import read_ordinary, write_atomic
 from cdd_agent.tdd import verdict
-from cdd_agent.tdd.baseline import list_added_tests, name_scope
+from cdd_agent.tdd.baseline import leave_out_files, list_added_tests, name_scope
 from cdd_agent.tdd.context import Brief, Brought, SuiteTask
 from cdd_agent.tdd.file_check import FileCheck, Work
 from cdd_agent.tdd.phase_task import PhaseTask, is_refuted
 from cdd_agent.tdd.step import load_report
+from cdd_agent.testrun.suite import SuiteRun
 from cdd_agent.untrusted.keys import mask
 from cdd_agent.untrusted.text import format_line
 from cdd_agent.work.finding import Finding
@@ -267,6 +268,8 @@ class Judge:
 
     def _run_gate(self, work: Work, *, report_path: Path) -> tuple[Verdict, SuiteReport | None]:
         context, item, before = self.task.context, self.task.item, self.task.baseline.report
+        if self.task.phase == "green" and context.policy.runs_targets_only:
+            return self._run_targets_only(work, keep=report_path)
         nodeids = (*(case.nodeid for case in before.tests), *(error.nodeid for error in before.collect_errors))
         has_others = not all(verdict.has_test(item, nodeid) for nodeid in nodeids)
         if self.task.phase == "green" and item.tests and context.policy.targets_first and has_others:
@@ -284,11 +287,21 @@ class Judge:
             return self._run_all(work, keep=report_path)
         return judged, report
 
+    def _run_targets_only(self, work: Work, *, keep: Path) -> tuple[Verdict, SuiteReport | None]:
+        """Run and judge the files of the item's tests; without any, judge the results of the baseline."""
+        files = tuple(dict.fromkeys(target.partition("::")[0] for target in self.task.item.tests))
+        if files:
+            return self._run_all(work, keep=keep, added=files)
+        report = self.task.baseline.report
+        known = SuiteRun(report=report, output="", duration_s=0.0)
+        self.task.context.replace_results(report, known, keep=keep)
+        return self._judge_report(report, work), report
+
     def _run_all(self, work: Work, *, keep: Path, added: tuple[str, ...] = ()) -> tuple[Verdict, SuiteReport | None]:
         """Run and judge all tests; with ``added``, those files alone, and the others as in the baseline."""
         context = self.task.context
         purpose = f"{'the added tests' if added else name_scope(context.policy.gate_runs)} for the gate"
-        others = self.task.baseline.report if added else None
+        others = leave_out_files(self.task.baseline.report, added) if added else None
         run = context.run_for_gate(purpose, keep=keep, before=work.snapshot, added=added, others=others)
         self.reused = run.reused
         if run.reused:
@@ -296,6 +309,8 @@ class Judge:
         if run.report is None:
             return verdict.judge_incomplete_run(self.task.phase, run), None
         judged, report = self._judge_report(run.report, work), run.report
+        if added and context.policy.runs_targets_only:
+            context.replace_results(report, run, keep=keep)
         if not judged.open and not added and (again := self._run_failures_again(report, work)) is not None:
             context.replace_results(again, run, keep=keep)
             judged, report = self._judge_report(again, work), again
@@ -306,6 +321,10 @@ class Judge:
         before = self._mark_unstable_tests(report)
         if self.task.step.iterates and phase == "red":
             item = verdict.adapt_to_review(item, report=report, old=list_failing(self.task.baseline.report))
+        find_waiting = context.brief(item, phase, context=context).find_waiting
+        if find_waiting is not None:
+            rules, waiting = context.suite.conventions, find_waiting(report)
+            return verdict.judge_without(waiting, item, report=report, baseline=before, conventions=rules)
         changed = self._find_changed_tests(work) if phase == "red" else ()
         judged = verdict.judge_run(
             item, phase, report=report, baseline=before, changed=changed, conventions=context.suite.conventions

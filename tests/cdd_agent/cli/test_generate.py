@@ -98,6 +98,27 @@ def test_the_skeleton_is_written_and_imported_once(tmp_path: Path, capsys: pytes
     assert "did you mean: --rollback text" in capsys.readouterr().err
 
 
+def test_given_tests_are_part_of_the_skeleton_and_of_every_later_call(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given, out, other = tmp_path / "given", tmp_path / "out", tmp_path / "other"
+    given.mkdir()
+    assert generate(GRAPH, "--out", out, "--tests", given) == 2
+    assert f"{given} has no tests in Python." in " ".join(capsys.readouterr().err.split())
+    assert not out.exists()
+    (given / "test_given.py").write_text("def test_given():\n    pass\n")
+    (tmp_path / "setup.cfg").write_text("[tool:pytest]\nmarkers =\n    own: of the tests\n")
+    assert generate(GRAPH, "--out", out, "--tests", given, "--only-skeleton") == 0
+    assert (out / "tests" / "test_given.py").exists()
+    assert "markers = own: of the tests" in (out / "pytest.ini").read_text()
+    capsys.readouterr()
+    assert generate(GRAPH, "--out", out, "--dry-run", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["estimates"][0]["requests"]["least"] == 6  # no tests to write
+    assert generate(GRAPH, "--out", other, "--only-skeleton") == 0
+    assert generate(GRAPH, "--out", other, "--tests", given) == 2
+    assert "was begun without --tests, so cdd writes the tests there" in " ".join(capsys.readouterr().err.split())
+
+
 def test_a_skeleton_that_cannot_be_imported_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     module = {"id": "m", "name": "m", "type": "module", "node_type": "composite", "file_path": "src/core/m.py"}
     graph = write(tmp_path, make_node("one"), {**module, "docstring": "Do it.", "code": "LIMIT = 1 / 0"})
@@ -156,6 +177,7 @@ def test_ctrl_c_is_answered_with_the_command_that_continues(tmp_path: Path) -> N
     invocation = Invocation(options=options, assume_yes=True, as_json=True, color=None)
     vars(invocation)["sink"] = interrupt
     request = GenerateRequest(
+        tests=None,
         graph=GRAPH,
         out=out,
         dry_run=False,

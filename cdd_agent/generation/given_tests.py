@@ -1,0 +1,266 @@
+"""Tests that a repository is generated for: the files and settings that the user gives, and what they still wait for.
+
+A test *waits* while code that it needs is not written: it enters a stub, or a module with late code. While a repository
+grows, such a test says nothing about the code that is there.
+"""
+
+import ast
+import configparser
+import os
+import re
+import tomllib
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from cdd_agent.errors import UsageError, format_size
+from cdd_agent.generation.late_code import has_late_code
+from cdd_agent.generation.layout import SOURCES
+from cdd_agent.generation.plan import GenerationPlan
+from cdd_agent.generation.signatures import list_stubs
+from cdd_agent.storage import read_ordinary
+from cdd_agent.untrusted.python_source import parse
+from pytest_tdd_agent.comparison import strip_parameters
+from pytest_tdd_agent.report import Failure, SuiteReport, list_failing
+
+TESTS = "tests"
+"""The folder of the tests in the repository."""
+SETTINGS = "pytest.ini"
+_IMPORT_MODE = re.compile(r"--import-mode[=\s]+(\w+)")
+MOST_FILES = 20_000
+MOST_BYTES = 200_000_000
+_HINT = "name the folder with the tests: --tests DIR"
+_OWN = frozenset({"testpaths", "pythonpath", "addopts", "norecursedirs", "minversion", "required_plugins", "cache_dir"})
+"""Settings that name folders, versions or plugins of the other project."""
+
+
+def read_tests(place: Path) -> dict[str, bytes]:
+    """Return the files of a folder with tests, or the one file, by their paths in the repository.
+
+    Links and caches are left out. Raises ``UsageError``.
+    """
+    if not place.exists():
+        raise UsageError(f"There is no folder {place}.", hint=_HINT)
+    files, size = dict[str, bytes](), 0
+    for path in [place] if place.is_file() else _walk(place):
+        inside = path.name if place.is_file() else path.relative_to(place).as_posix()
+        try:
+            files[f"{TESTS}/{inside}"] = read_ordinary(path, limit_bytes=MOST_BYTES)
+        except OSError as error:
+            raise UsageError(f"{path} cannot be read: {error.strerror or error}.", hint=_HINT) from error
+        size += len(files[f"{TESTS}/{inside}"])
+        if size > MOST_BYTES or len(files) > MOST_FILES:
+            happened = f"{place} has more than {format_size(MOST_BYTES)}, or than {MOST_FILES:,} files."
+            raise UsageError(happened, hint=_HINT)
+    if not any(path.endswith(".py") for path in files):
+        raise UsageError(f"{place} has no tests in Python.", hint=_HINT)
+    return files
+
+
+def _walk(top: Path) -> Iterator[Path]:
+    for folder, folders, names in os.walk(top):
+        folders[:] = sorted(each for each in folders if each != "__pycache__" and not each.startswith("."))
+        for name in sorted(names):
+            path = Path(folder, name)
+            if path.is_file() and not path.is_symlink():
+                yield path
+
+
+def write_settings(place: Path) -> str:
+    """Return the ``pytest.ini`` of a repository with the settings that pytest takes for the tests at ``place``.
+
+    >>> write_settings(Path("/nowhere/tests"))
+    '[pytest]\\npythonpath = src\\ntestpaths = tests\\n'
+    """
+    settings = {"pythonpath": SOURCES, "testpaths": TESTS}
+    for folder in (place.resolve(), *place.resolve().parents):
+        found = _read_settings(folder)
+        if found is not None:
+            mode = _IMPORT_MODE.search(_format(found.get("addopts", "")))
+            settings |= {"addopts": f"--import-mode={mode[1]}"} if mode else {}
+            settings |= {key: _format(value) for key, value in found.items() if key not in _OWN}
+            break
+        if (folder / ".git").exists():
+            break
+    return "[pytest]\n" + "".join(f"{key} = {value}\n" for key, value in settings.items())
+
+
+def _read_settings(folder: Path) -> Mapping[str, object] | None:
+    """Return pytest's settings in a folder, from the file that pytest would take; None if there are none."""
+    try:
+        for name, section in ((SETTINGS, "pytest"), (".pytest.ini", "pytest")):
+            if (folder / name).is_file():
+                return _read_ini(folder / name).get(section, {})
+        if (folder / "pyproject.toml").is_file():
+            content = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
+            tool = content.get("tool", {}).get("pytest", {})
+            if tool:
+                return dict(tool.get("ini_options", tool))
+        for name, section in (("tox.ini", "pytest"), ("setup.cfg", "tool:pytest")):
+            if (folder / name).is_file() and section in (read := _read_ini(folder / name)):
+                return read[section]
+    except (OSError, ValueError, AttributeError, configparser.Error) as error:
+        raise UsageError(f"The settings of pytest in {folder} cannot be read: {error}.", hint="correct them") from error
+    return None
+
+
+def _read_ini(path: Path) -> dict[str, dict[str, str]]:
+    parser = configparser.RawConfigParser()
+    parser.optionxform = lambda optionstr: optionstr  # type: ignore[method-assign]
+    parser.read(path, encoding="utf-8")
+    return {section: dict(parser.items(section)) for section in parser.sections()}
+
+
+def _format(value: object) -> str:
+    if isinstance(value, list):
+        return "".join(f"\n    {each}" for each in value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "\n    ".join(str(value).strip().splitlines())
+
+
+@dataclass(frozen=True, kw_only=True)
+class MissingCode:
+    """The code that is not written yet."""
+
+    stubs: Mapping[str, Collection[str]]
+    """Path -> qualified names of the definitions that are stubs."""
+    texts: Mapping[str, str]
+    """Path -> source, of modules."""
+    counts_late: bool = True
+    """Whether code that waits for stubs counts, too."""
+
+    def find_waiting(self, report: SuiteReport, entered: Mapping[str, Collection[str]]) -> frozenset[str]:
+        """Return the failing tests that wait, and files that cannot be collected. ``entered``: as in ``SuiteRun``."""
+        tests = set(self._list_entering(entered))
+        waiting = {name for name in list_failing(report) if strip_parameters(name) in tests}
+        for nodeid, failure in list_failures(report):
+            is_none = "NoneType" in failure.message and bool(self._late)
+            if is_none or any(self._is_missing(path, line) for path, line in _list_places(failure)):
+                waiting.add(nodeid)
+        return frozenset(waiting)
+
+    def _list_entering(self, entered: Mapping[str, Collection[str]]) -> Iterator[str]:
+        for key, tests in entered.items():
+            path, _, name = key.partition("::")
+            if is_inside(name, self.stubs.get(path, ())) or (not name and path in self._late):
+                yield from tests
+
+    @cached_property
+    def _late(self) -> frozenset[str]:
+        """The modules with code that waits for stubs."""
+        return frozenset(path for path, text in self.texts.items() if self.counts_late and has_late_code(text))
+
+    @cached_property
+    def _lines(self) -> Mapping[str, frozenset[int]]:
+        return {path: frozenset(list_lines(self.texts.get(path, ""), names)) for path, names in self.stubs.items()}
+
+    def _is_missing(self, path: str, line: int) -> bool:
+        return path in self._late or line in self._lines.get(path, ())
+
+
+@dataclass(frozen=True, kw_only=True)
+class TestResults:
+    """How the given tests end, and which nodes they enter."""
+
+    __test__ = False  # no class of tests
+    plan: GenerationPlan
+    report: SuiteReport
+    """Of all tests."""
+    entered: Mapping[str, Collection[str]]
+    """As in ``SuiteRun``."""
+
+    @cached_property
+    def _entering(self) -> Mapping[str, frozenset[str]]:
+        """Title of a node -> the tests that enter it, without parameters."""
+        owners: dict[str, dict[str, str]] = {}
+        for title, node in self.plan.by_title.items():
+            for each in node.definitions:
+                owners.setdefault(self.plan.layout.map_path(each.file_path), {})[each.name] = title
+        found: dict[str, set[str]] = {}
+        for key, tests in self.entered.items():
+            path, _, name = key.partition("::")
+            parts = name.split(".")
+            names = (".".join(parts[: at + 1]) for at in range(len(parts)))
+            for title in {owners[path][each] for each in names if each in owners.get(path, ())}:
+                found.setdefault(title, set()).update(tests)
+        return {title: frozenset(tests) for title, tests in found.items()}
+
+    def list_entering(self, title: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the passing and the failing tests that enter a node."""
+        tests, failing = self._entering.get(title, frozenset()), set(list_failing(self.report))
+        inside = [case for case in self.report.tests if strip_parameters(case.nodeid) in tests]
+        passing = tuple(case.nodeid for case in inside if case.outcome == "passed")
+        return passing, tuple(name for name in failing if strip_parameters(name) in tests)
+
+    def count(self) -> tuple[int, int]:
+        """Return how many tests pass, and how many there are; a file that cannot be collected counts as one."""
+        cases = self.report.tests
+        return sum(case.outcome == "passed" for case in cases), len(cases) + len(self.report.collect_errors)
+
+    def explain_doubt(self, title: str) -> str:
+        """Return why the tests do not prove a node; empty if they do."""
+        passing, failing = self.list_entering(title)
+        if failing:
+            more = f" and {len(failing) - 1} more" if len(failing) > 1 else ""
+            return f"{min(failing)}{more} fails and enters it"
+        return "" if passing else "no test that passes enters it"
+
+    def find_suspects(self, waiting: Collection[str]) -> dict[str, SuiteReport]:
+        """Return the node that may be at fault for each failing test that does not wait -> the report of such tests.
+
+        It is the one that the most failing and the fewest passing tests enter.
+        """
+        blamed: dict[str, set[str]] = {}
+        for nodeid in {*list_failing(self.report)}.difference(waiting):
+            inside = [title for title, tests in self._entering.items() if strip_parameters(nodeid) in tests]
+            title = max(inside, key=self._rate, default="")
+            if title:
+                blamed.setdefault(title, set()).add(nodeid)
+        return {title: _keep(self.report, nodeids) for title, nodeids in blamed.items()}
+
+    def _rate(self, title: str) -> float:
+        passing, failing = map(len, self.list_entering(title))
+        return failing / (passing + failing)
+
+
+def _keep(report: SuiteReport, nodeids: Collection[str]) -> SuiteReport:
+    return replace(
+        report,
+        tests=tuple(case for case in report.tests if case.nodeid in nodeids),
+        collect_errors=tuple(error for error in report.collect_errors if error.nodeid in nodeids),
+    )
+
+
+def is_inside(name: str, definitions: Collection[str]) -> bool:
+    """Return whether a function is one of the definitions, or inside of one.
+
+    >>> is_inside("Stack.push", {"Stack"}), is_inside("Stacked", {"Stack"}), is_inside("", {"Stack"})
+    (True, False, False)
+    """
+    parts = name.split(".")
+    return any(".".join(parts[: at + 1]) in definitions for at in range(len(parts)))
+
+
+def list_lines(text: str, names: Collection[str]) -> Iterator[int]:
+    """Yield the lines of definitions with these qualified names."""
+    tree = parse(text)
+    waiting = [("", each) for each in getattr(tree, "body", ())]
+    for owner, statement in waiting:
+        for name, each in list_stubs([statement]):
+            if owner + name in names:
+                yield from range(each.lineno, (each.end_lineno or each.lineno) + 1)
+            elif isinstance(each, ast.ClassDef):
+                waiting += [(f"{owner}{name}.", inner) for inner in each.body]
+
+
+def list_failures(report: SuiteReport) -> Iterator[tuple[str, Failure]]:
+    """Yield node id and failure of the tests that fail, and of the files that cannot be collected."""
+    yield from ((case.nodeid, case.failure) for case in report.tests if case.failure is not None)
+    yield from ((error.nodeid, error.failure) for error in report.collect_errors)
+
+
+def _list_places(failure: Failure) -> Iterable[tuple[str, int]]:
+    last = (failure.path, failure.line) if failure.path and failure.line else None
+    return [*((frame.path, frame.line) for frame in failure.frames), *([last] if last else [])]

@@ -1,0 +1,122 @@
+"""Tests that a user gives: which files and settings come along, and which tests wait for code that is missing."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.errors import UsageError
+from cdd_agent.generation.given_tests import MissingCode, list_lines, read_tests, write_settings
+from pytest_tdd_agent.report import Case, CollectError, Failure, SuiteReport
+
+MODULE = """\
+if True:
+    def price():
+        raise NotImplementedError
+
+
+class Cart:
+    def add(self):
+        raise NotImplementedError
+
+    def total(self):
+        return 1
+"""
+
+
+def failed(nodeid: str, failure: Failure) -> Case:
+    return Case(nodeid, "failed", nodeid.partition("::")[0], 1, 0.0, failure=failure)
+
+
+def report(*cases: Case, errors: tuple[CollectError, ...] = ()) -> SuiteReport:
+    return SuiteReport(
+        complete=True,
+        exit_status=1,
+        nonce="",
+        python="3.11",
+        pytest="9",
+        rootdir="/",
+        started_at="",
+        duration_s=0.0,
+        tests=cases,
+        collect_errors=errors,
+    )
+
+
+ASSERTION = Failure(phase="call", kind="assertion", origin="test", exception="AssertionError", message="1 == 2")
+AT_STUB = replace(ASSERTION, kind="exception", exception="LookupError", path="src/shop.py", line=3)
+MISSING = MissingCode(stubs={"src/shop.py": {"price", "Cart.add"}}, texts={"src/shop.py": MODULE})
+
+
+def test_all_files_but_caches_and_links_are_taken(tmp_path: Path) -> None:
+    for name in ("test_a.py", "data/a.bin", "__pycache__/test_a.pyc", ".hidden/x.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"\xff")
+    (tmp_path / "link.py").symlink_to("test_a.py")
+    assert read_tests(tmp_path) == {"tests/test_a.py": b"\xff", "tests/data/a.bin": b"\xff"}
+    assert read_tests(tmp_path / "test_a.py") == {"tests/test_a.py": b"\xff"}
+
+
+@pytest.mark.parametrize("name", ["none", "empty", "data"])
+def test_a_folder_without_tests_is_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.json").write_text("{}")
+    with pytest.raises(UsageError, match=r"There is no folder|has no tests in Python"):
+        read_tests(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        (
+            "pyproject.toml",
+            '[tool.pytest.ini_options]\naddopts = "-q --cov --import-mode=importlib"\nmarkers = ["a: b"]\n',
+        ),
+        ("pyproject.toml", '[tool.pytest]\naddopts = ["-q", "--import-mode", "importlib"]\nmarkers = ["a: b"]\n'),
+        ("setup.cfg", "[tool:pytest]\naddopts = --import-mode importlib\nmarkers =\n    a: b\ntestpaths = other\n"),
+        ("pytest.ini", "[pytest]\naddopts = --import-mode=importlib\nmarkers =\n    a: b\n"),
+    ],
+)
+def test_settings_come_along_but_not_those_about_the_other_project(file: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / file).write_text(text)
+    written = write_settings(tmp_path / "tests")
+    expected = (
+        "[pytest]\npythonpath = src\ntestpaths = tests\naddopts = --import-mode=importlib\nmarkers = \n    a: b\n"
+    )
+    assert written.replace("markers = a", "markers = \n    a") == expected
+
+
+def test_settings_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool")
+    with pytest.raises(UsageError, match="The settings of pytest in"):
+        write_settings(tmp_path)
+
+
+def test_a_test_waits_if_it_enters_a_stub_or_its_failure_goes_through_one() -> None:
+    cases = (
+        failed("t.py::test_swallows[1]", ASSERTION),
+        failed("t.py::test_other", ASSERTION),
+        failed("t.py::test_fixture", AT_STUB),
+    )
+    errors = (CollectError("u.py", ASSERTION),)
+    entered = {
+        "src/shop.py::price.inner": {"t.py::test_swallows", "u.py"},
+        "src/shop.py::Cart.total": {"t.py::test_other"},
+    }
+    found = MISSING.find_waiting(report(*cases, errors=errors), entered)
+    assert found == {"t.py::test_swallows[1]", "t.py::test_fixture", "u.py"}
+
+
+def test_a_test_waits_if_it_enters_a_module_with_code_that_waits() -> None:
+    late = replace(MISSING, texts={"src/shop.py": f"{MODULE}#: after shop.price: RATE = price()\n"})
+    case = failed("t.py::test_other", ASSERTION)
+    entered = {"src/shop.py": {"t.py::test_other"}}
+    assert late.find_waiting(report(case), entered) == {"t.py::test_other"}
+    assert replace(late, counts_late=False).find_waiting(report(case), entered) == set()
+
+
+def test_the_lines_of_a_definition_are_those_of_its_source() -> None:
+    assert [*list_lines(MODULE, {"price", "Cart.add"})] == [2, 3, 7, 8]
+    assert [*list_lines("def broken(:", {"broken"})] == []
