@@ -1,6 +1,8 @@
 """A repository is generated from a planning graph: nodes on a private branch, subgraphs landed, all of it one run."""
 
+import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -36,6 +38,9 @@ Recorded: TypeAlias = dict[str, Any]
 """A turn of a recording."""
 GRAPH = EXAMPLES / "wordkit" / "graph.json"
 RECORDING = EXAMPLES / "wordkit" / "recording.yaml"
+ROOT = Path(__file__).parents[3]
+NOT_COMPARED = re.compile(r"docs/|test_results\.xml$")
+"""Files with times."""
 
 
 @dataclass
@@ -309,10 +314,18 @@ def _fail(turn: Recorded) -> list[Recorded]:
     return turns
 
 
-def test_debugging_iteration_limit(tmp_path: Path) -> None:
-    """A node that cannot be met gets exactly 1 + 8 attempts; then it is as before, and the rest lands."""
-    output = Output(folder=tmp_path / "wordkit", plan=load_plan(GRAPH), recording=change_recording(tmp_path, _fail))
+@pytest.fixture(scope="module")
+def failed_once(tmp_path_factory: pytest.TempPathFactory) -> Output:
+    """One whose node 6 fails."""
+    folder = tmp_path_factory.mktemp("failed")
+    output = Output(folder=folder / "wordkit", plan=load_plan(GRAPH), recording=change_recording(folder, _fail))
     output.run()
+    return output
+
+
+def test_debugging_iteration_limit(failed_once: Output) -> None:
+    """A node that cannot be met gets exactly 1 + 8 attempts; then it is as before, and the rest lands."""
+    output = failed_once
     assert output.statuses == ["completed"] * 5 + ["failed", "completed", "pending"]
     tried = [(event.step, event.phase) for event in output.seen if isinstance(event, AttemptStarted)]
     assert tried.count((6, "green")) == 9
@@ -323,11 +336,8 @@ def test_debugging_iteration_limit(tmp_path: Path) -> None:
     assert output.git("tag") == "phase4-subgraph-text"
 
 
-def test_failed_nodes_are_tried_again_unless_they_are_kept(tmp_path: Path) -> None:
-    folder = tmp_path / "wordkit"
-    output = Output(folder=folder, plan=load_plan(GRAPH), recording=change_recording(tmp_path, _fail))
-    output.run()
-    again = replace(output, recording=RECORDING, seen=[])
+def test_failed_nodes_are_tried_again_unless_they_are_kept(failed_once: Output, tmp_path: Path) -> None:
+    again = replace(failed_once.copy(tmp_path / "wordkit"), recording=RECORDING)
     assert again.run(keeps_failed=True).execution(6).status == Status.FAILED
     assert not any(isinstance(event, AttemptStarted) for event in again.seen)
     again.run()
@@ -473,7 +483,7 @@ def test_the_tree_is_the_same_for_any_number_of_jobs(tmp_path: Path) -> None:
         assert output.statuses == ["completed"] * 8
         assert [len(step.attempts) for step in output.state.step_executions.values()] == [2, 2, 2, 3, 2, 2, 1, 1]
         listed = output.git("ls-tree", "-r", "HEAD").splitlines()
-        trees.append([line for line in listed if "docs/" not in line and "test_results.xml" not in line])
+        trees.append([line for line in listed if not NOT_COMPARED.search(line)])
     assert trees[0] == trees[1]
 
 
@@ -516,16 +526,51 @@ def test_lost_records_are_rebuilt_from_the_notes(output: Output) -> None:
     assert "- **Unit Tests**: 18 generated, 18 passing" in (output.folder / "docs/generation_report.md").read_text()
 
 
-def test_a_subgraph_keeps_its_tag_if_its_landing_is_interrupted(tmp_path: Path) -> None:
-    output = Output(folder=tmp_path / "wordkit", plan=load_plan(GRAPH))
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from cdd_agent.events import Committed, Notice
+from tests.cdd_agent.runs.test_generation import GRAPH, Output, load_plan
 
-    def interrupt(event: Event) -> None:
-        if isinstance(event, Notice) and event.text.startswith("In your work tree"):
-            raise KeyboardInterrupt
+left = int(sys.argv[2])
 
-    with pytest.raises(KeyboardInterrupt):
-        output.run(emit=interrupt)
+
+def kill(event):
+    global left
+    is_landing = isinstance(event, Notice) and event.text.startswith("In your work tree")
+    left -= isinstance(event, Committed) or is_landing
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+Output(folder=Path(sys.argv[1]), plan=load_plan(GRAPH)).run(emit=kill)
+"""
+
+
+def test_checkpoint_resume(made_once: Output, tmp_path: Path) -> None:
+    """kill -9 after a node has landed, and in the landing of a subgraph: the run ends as if nothing had happened."""
+    output = Output(folder=tmp_path / "wordkit", plan=made_once.plan)
+    passed = list[int]()
+    for moment in (4, 5):  # after the body of the second node; after the files of the subgraph were written
+        command = [sys.executable, "-c", KILLED, str(output.folder), str(moment)]
+        killed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        passed.append(output.statuses.count("completed"))
+    assert passed[0] in (1, 2)
+    assert passed[1] == 4  # with the integration tests
     assert output.landed[0] == "feat: complete text (nodes 1-3)"
     output.run()
+    assert {event.step for event in output.seen if isinstance(event, AttemptStarted)} == {4, 5, 6, 8}
+    trees = [
+        [line for line in each.git("ls-tree", "-r", "HEAD").splitlines() if not NOT_COMPARED.search(line)]
+        for each in (output, made_once)
+    ]
+    assert trees[0] == trees[1]
     assert output.git("tag").splitlines() == ["phase4-subgraph-stats", "phase4-subgraph-text"]
     assert "- **Nodes Proved**: 6 of 6" in (output.folder / "docs/generation_report.md").read_text()
+    assert not [
+        *output.folder.glob(".git/[!c]*.lock"),
+        *output.folder.glob(".git/refs/**/*.lock"),
+        *output.folder.glob(".cdd-*"),
+    ]
+    assert output.git("status", "--porcelain") == ""
