@@ -101,6 +101,21 @@ def make(kind: str, path: Path) -> None:
 # Writing and reading.
 
 
+def test_atomic_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file gets its name when it is written to the end: until then, readers find the old one."""
+    path, seen, move = tmp_path / "state.json", list[tuple[bytes, bytes]](), os.replace
+    write_atomic(path, b"old")
+
+    def watch(source: str, target: Path) -> None:
+        seen.append((Path(source).read_bytes(), target.read_bytes()))
+        move(source, target)
+
+    monkeypatch.setattr(os, "replace", watch)
+    write_atomic(path, b"new and whole")
+    assert seen == [(b"new and whole", b"old")]
+    assert path.read_bytes() == b"new and whole"
+
+
 def test_a_file_is_written_with_its_folders_and_nothing_beside_it(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b.txt"
     write_atomic(path, b"one")

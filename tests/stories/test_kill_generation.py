@@ -19,6 +19,11 @@ EXAMPLE = EXAMPLES / "wordkit"
 KILLS = 30
 PER_FOLDER = 6
 """Kills of one generation before it may end."""
+IDENTITY = {
+    f"GIT_{who}_{what}": value
+    for who in ("AUTHOR", "COMMITTER")
+    for what, value in (("NAME", "Ada"), ("EMAIL", "ada@example.org"))
+}
 NOT_COMPARED = re.compile(r"docs/generation_|docs/rpg\.json|test_results\.xml$")
 
 
@@ -28,7 +33,7 @@ def generate(folder: Path, home: Path, *, after_s: float | None = None) -> tuple
     began = time.monotonic()
     process = subprocess.Popen(
         command(*words, "--out", str(folder), "--no-review"),
-        env=environment(home),
+        env=environment(home, **IDENTITY),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
@@ -68,9 +73,6 @@ def read_tree(folder: Path) -> list[str]:
 
 
 def test_random_kills_change_nothing_in_the_end(home: Path, tmp_path: Path) -> None:
-    for who in ("AUTHOR", "COMMITTER"):
-        os.environ.setdefault(f"GIT_{who}_NAME", "Ada")
-        os.environ.setdefault(f"GIT_{who}_EMAIL", "ada@example.org")
     status, _, longest_s = generate(tmp_path / "whole" / "wordkit", home)
     assert status == 0
     tree = read_tree(tmp_path / "whole" / "wordkit")

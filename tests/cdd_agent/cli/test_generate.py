@@ -13,6 +13,9 @@ from cdd_agent.config.options import Options
 from cdd_agent.errors import Interrupted
 from cdd_agent.events import Event, StepStarted
 from cdd_agent.generation.plan import load_plan
+from cdd_agent.runs.places import find_run
+from cdd_agent.work.state import Status
+from cdd_agent.work.state_file import load_state
 from tests.cdd_agent.cli.test_graph import make_node, write
 from tests.fakes.program import EXAMPLES
 
@@ -167,7 +170,9 @@ def test_an_interrupted_creation_is_finished(tmp_path: Path) -> None:
     assert subprocess.check_output(["git", "status", "--porcelain"], cwd=out) == b""
 
 
-def test_ctrl_c_is_answered_with_the_command_that_continues(tmp_path: Path) -> None:
+def test_graceful_shutdown(tmp_path: Path) -> None:
+    """Ctrl-C saves the state, and is answered with the command that continues."""
+
     def interrupt(event: Event) -> None:
         if isinstance(event, StepStarted):
             raise KeyboardInterrupt
@@ -191,3 +196,6 @@ def test_ctrl_c_is_answered_with_the_command_that_continues(tmp_path: Path) -> N
         GenerateCommand(invocation, request, plan=load_plan(GRAPH)).carry_out()
     assert stopped.value.hint == f"continue: cdd generate {GRAPH} --out {out} --max-usd 5"
     assert stopped.value.exit_code == 130
+    state = load_state(find_run(out, "wordkit").state_path)
+    assert state is not None
+    assert state.numbers(Status.IN_PROGRESS) == (1,)

@@ -140,6 +140,22 @@ def test_each_subgraph_lands_as_one_merge_with_message_and_tag(made_once: Output
     ] + ["test: integration of stats"]
 
 
+def test_batched_write(made_once: Output) -> None:
+    """The user's branch gets all files of a subgraph at once, and nothing between two subgraphs."""
+    changed = [
+        made_once.git("diff", "--name-only", f"{commit}^1", commit).splitlines()
+        for commit in made_once.git("log", "--first-parent", "--merges", "--reverse", "--format=%H").splitlines()
+    ]
+    assert changed[0] == [
+        "src/wordkit/text/clean.py",
+        "src/wordkit/text/count.py",
+        "tests/integration/test_text.py",
+        "tests/test_clean.py",
+        "tests/test_count.py",
+    ]
+    assert len(changed) == 3  # and the files around the code
+
+
 def test_the_graph_limits_the_time_of_each_test(made_once: Output) -> None:
     run = made_once.compose().generation(made_once.plan, resume="").run
     assert run.context.policy.seconds_per_test == made_once.plan.seconds_per_test == 30.0

@@ -4,13 +4,14 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from cdd_agent.compose import Composition
 from cdd_agent.config.options import Options
-from cdd_agent.events import Event, Notice
+from cdd_agent.events import Event, Notice, ToolReturned
 from cdd_agent.generation.layout import Layout
 from cdd_agent.generation.outcome import GenerationOutcome
 from cdd_agent.generation.plan import GenerationPlan
@@ -19,6 +20,7 @@ from cdd_agent.runs.generation_results import NOTHING_TO_WRITE, GenerationResult
 from cdd_agent.runs.graph_nodes import GraphNodes
 from cdd_agent.runs.output_folder import prepare_output
 from cdd_agent.runs.run import Run
+from cdd_agent.tdd.step import load_report
 from cdd_agent.tickets.graph import Node
 from cdd_agent.work.state import StepExecution
 from tests.fakes.demo import in_process
@@ -132,6 +134,114 @@ def list_attempts(step: StepExecution) -> list[tuple[str, str]]:
 
 PASSED = [("red", "open"), ("green", "open")]
 AGAIN = [("red", "open"), ("green", "closed"), ("green", "open")]
+
+
+MEAN = leaf(
+    "calculate_mean",
+    FIRST,
+    docstring="Return the mean of numbers.\n\nArgs:\n    numbers (list[float]): List of floats.\n\nReturns:\n"
+    "    float: The mean.\n\nRaises:\n    ValueError: If there are none.",
+)
+MEAN_TESTS = """\
+import pytest
+
+from kit.first import calculate_mean
+
+
+def test_calculate_mean():
+    assert calculate_mean([1.0, 2.0, 6.0]) == 3.0
+
+
+def test_calculate_mean_of_one_of_the_numbers():
+    assert calculate_mean([5.0]) == 5.0
+
+
+def test_calculate_mean_of_nothing():
+    with pytest.raises(ValueError):
+        calculate_mean([])
+"""
+MEAN_BODY = """\
+    if not numbers:
+        raise ValueError("there are no numbers")
+    return sum(numbers) / len(numbers)
+"""
+
+
+def replace_stub(text: str, body: str) -> dict[str, str]:
+    return {FIRST: text.replace("    raise NotImplementedError\n", body)}
+
+
+@pytest.fixture
+def mean(kit: Kit) -> tuple[Kit, str]:
+    """A node without a signature, and its module in the skeleton."""
+    kit.nodes = (MEAN,)
+    prepare_output(kit.folder, kit.plan)
+    return kit, (kit.folder / FIRST).read_text()
+
+
+def test_generate_test_from_docstring(mean: tuple[Kit, str]) -> None:
+    """The model gets docstring and derived signature, and its pytest functions open RED because the body is missing."""
+    kit, skeleton = mean
+    assert "def calculate_mean(numbers: list[float]) -> float:" in skeleton
+    kit.say("first.calculate_mean", "red", {"tests/test_first.py": MEAN_TESTS})
+    kit.say("first.calculate_mean", "green", replace_stub(skeleton, MEAN_BODY))
+    told = kit.plan.describe(MEAN)
+    assert "numbers (list[float]): List of floats." in told
+    (step,) = kit.run(1)
+    assert list_attempts(step) == PASSED
+    added = kit.made.context.repository.git("show", ("--format=",), step.commits["red"])
+    assert added.count("+def test_calculate_mean") == 3
+
+
+def test_unit_test_generation(mean: tuple[Kit, str]) -> None:
+    """Fewer than three tests do not open RED."""
+    kit, skeleton = mean
+    two = MEAN_TESTS.partition("\n\ndef test_calculate_mean_of_nothing")[0]
+    three = {"tests/test_first.py": MEAN_TESTS}
+    kit.say("first.calculate_mean", "red", {"tests/test_first.py": two}, three)
+    kit.say("first.calculate_mean", "green", replace_stub(skeleton, MEAN_BODY))
+    (step,) = kit.run(1)
+    assert list_attempts(step) == [("red", "closed"), *PASSED]
+    assert [reason.code for reason in step.attempts[0].reasons] == ["too_few_tests"]
+
+
+def test_generate_implementation_from_spec(mean: tuple[Kit, str]) -> None:
+    """The body that lands runs: its three tests pass at the first try, within 5 s by real pytest."""
+    kit, skeleton = mean
+    kit.runs_pytest = True
+    kit.say("first.calculate_mean", "red", {"tests/test_first.py": MEAN_TESTS})
+    kit.say("first.calculate_mean", "green", replace_stub(skeleton, MEAN_BODY))
+    (step,) = kit.run(1)
+    assert list_attempts(step) == PASSED
+    report = load_report(step.attempts[1], root=kit.made.context.records.folder)
+    assert report is not None
+    assert [case.outcome for case in report.tests] == ["passed"] * 3
+    assert report.duration_s < 5
+    names = dict[str, Any]()
+    exec(compile(kit.read(FIRST), FIRST, "exec"), names)
+    assert names["calculate_mean"]([1.0, 2.0]) == 1.5
+
+
+def test_an_off_by_one_is_mended_within_three_rounds(mean: tuple[Kit, str]) -> None:
+    kit, skeleton = mean
+    wrong, worse = (MEAN_BODY.replace("len(numbers)", each) for each in ("(len(numbers) - 1)", "(len(numbers) + 1)"))
+    kit.say("first.calculate_mean", "red", {"tests/test_first.py": MEAN_TESTS})
+    kit.say("first.calculate_mean", "green", *(replace_stub(skeleton, each) for each in (wrong, worse, MEAN_BODY)))
+    (step,) = kit.run(1)
+    assert list_attempts(step) == [("red", "open"), ("green", "closed"), ("green", "closed"), ("green", "open")]
+    (node,) = kit.describe().nodes
+    assert (node.status, node.rounds) == ("passed", 2)
+
+
+def test_syntax_validation(kit: Kit) -> None:
+    """A body that Python cannot parse never lands."""
+    kit.say("first.double", "red", write_tests("first", "double"))
+    kit.say("first.double", "green", {FIRST: write_body("double", "    return 2 *\n")}, GOOD)
+    (step,) = kit.run(1)
+    assert list_attempts(step) == AGAIN
+    (refused,) = (event.summary for event in kit.seen if isinstance(event, ToolReturned) and not event.ok)
+    assert "would no longer be valid Python. Nothing was changed: line 5: invalid syntax" in refused
+    assert kit.read(FIRST) == GOOD[FIRST]
 
 
 def test_sandbox_timeout(kit: Kit) -> None:
