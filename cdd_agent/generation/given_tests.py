@@ -243,6 +243,23 @@ def is_inside(name: str, definitions: Collection[str]) -> bool:
     return any(".".join(parts[: at + 1]) in definitions for at in range(len(parts)))
 
 
+def group_tests(chosen: Collection[str], among: Iterable[str]) -> tuple[str, ...]:
+    """Return functions, classes and files for the ``chosen`` tests: those in which all tests ``among`` are chosen.
+
+    >>> group_tests({"t.py::A::a[1]", "t.py::A::a[2]"}, ["t.py::A::a[1]", "t.py::A::a[2]", "t.py::b"])
+    ('t.py::A',)
+    """
+    mixed = {group for nodeid in among if nodeid not in chosen for group in (nodeid, *_list_groups(nodeid))}
+    found = (next((group for group in _list_groups(nodeid) if group not in mixed), nodeid) for nodeid in chosen)
+    return tuple(sorted(set(found)))
+
+
+def _list_groups(nodeid: str) -> Iterator[str]:
+    """Yield the file, the classes and the function of a test, the largest first."""
+    parts = strip_parameters(nodeid).split("::")
+    yield from ("::".join(parts[: at + 1]) for at in range(len(parts)))
+
+
 def list_lines(text: str, names: Collection[str]) -> Iterator[int]:
     """Yield the lines of definitions with these qualified names."""
     tree = parse(text)

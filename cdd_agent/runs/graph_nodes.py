@@ -18,7 +18,7 @@ from typing import assert_never
 from cdd_agent.errors import UsageError
 from cdd_agent.events import Notice
 from cdd_agent.generation.diagnosis import Facts, diagnose
-from cdd_agent.generation.given_tests import MissingCode
+from cdd_agent.generation.given_tests import MissingCode, group_tests
 from cdd_agent.generation.imports import ImportSources, add_imports
 from cdd_agent.generation.installation import ask_environment
 from cdd_agent.generation.late_code import write_late_code
@@ -34,6 +34,7 @@ from cdd_agent.tdd.context import Brief, Context, Phase, Policy, ResumeCommands,
 from cdd_agent.tdd.instructions import describe_item
 from cdd_agent.tdd.phase_run import Ending, How
 from cdd_agent.tdd.step import load_report
+from cdd_agent.tdd.verdict import has_test
 from cdd_agent.testrun.impact import load_impact
 from cdd_agent.testrun.pytest_run import PytestSuite
 from cdd_agent.testrun.suite import Suite
@@ -241,8 +242,9 @@ class GraphNodes:
             entry = objects.find_entry(tip, path)
             return "" if entry is None else objects.require(entry.id).text
 
-        missing = self._find_missing([node], read)
-        return tuple(sorted(missing.find_waiting(*self._read_results(run.context))))
+        report, entered = self._read_results(run.context)
+        entering = self._find_missing([node], read).find_waiting(report, entered)
+        return group_tests(entering, list_failing(report))
 
     def _read_results(self, context: Context) -> tuple[SuiteReport, Mapping[str, Collection[str]]]:
         """Return the report of all tests on the last commit, and what they entered; they run if they have not."""
@@ -289,10 +291,9 @@ class GraphNodes:
         assert self._run is not None
         attempts = self._run.state.execution(item.number).attempts
         report = load_report(attempts[-1], root=self._run.context.records.folder)
-        passed = [] if report is None else [case.nodeid for case in report.tests if case.outcome == "passed"]
-        named = {*item.tests}
-        tests = tuple(test for test in passed if test in named or test.partition("::")[0] in named)
-        return replace(item, tests=tests)
+        cases = report.tests if report is not None else ()
+        passed = {case.nodeid for case in cases if case.outcome == "passed" and has_test(item, case.nodeid)}
+        return replace(item, tests=group_tests(passed, [case.nodeid for case in cases]))
 
     def _make_integration(self, group: Group, number: int) -> WorkItem:
         nodes = {node.id: node for path in self.plan.list_paths(group) for node in path}

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.errors import UsageError
-from cdd_agent.generation.given_tests import MissingCode, list_lines, read_tests, write_settings
+from cdd_agent.generation.given_tests import MissingCode, group_tests, list_lines, read_tests, write_settings
 from pytest_tdd_agent.report import Case, CollectError, Failure, SuiteReport
 
 MODULE = """\
@@ -115,6 +115,21 @@ def test_a_test_waits_if_it_enters_a_module_with_code_that_waits() -> None:
     entered = {"src/shop.py": {"t.py::test_other"}}
     assert late.find_waiting(report(case), entered) == {"t.py::test_other"}
     assert replace(late, counts_late=False).find_waiting(report(case), entered) == set()
+
+
+def test_tests_are_grouped_where_nothing_else_is_in_the_group() -> None:
+    among = [
+        "a.py::A::x[1::2]",
+        "a.py::A::x[3]",
+        "a.py::A::y",
+        "a.py::z",
+        "b.py",
+        "c.py::x",
+        "c.py::y[1]",
+        "c.py::y[2]",
+    ]
+    chosen = {"a.py::A::x[1::2]", "a.py::A::x[3]", "a.py::z", "b.py", "c.py::x", "c.py::y[1]", "c.py::y[2]"}
+    assert group_tests(chosen, among) == ("a.py::A::x", "a.py::z", "b.py", "c.py")
 
 
 def test_the_lines_of_a_definition_are_those_of_its_source() -> None:
