@@ -85,7 +85,8 @@ def test_a_function_that_asks_whether_it_is_tested_is_refused(make: Make, is_tes
 
 
 @pytest.mark.slow
-def test_a_module_that_imports_the_tests_is_refused(make: Make) -> None:
+def test_a_module_that_imports_the_tests_is_refused(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTHONPATH", raising=False)  # cdd's own folder in it has a package of the same name
     files = {"tests/__init__.py": "", "tests/reference.py": HONEST}
     (reason,) = compare(make, "from tests.reference import price\n", files=files).findings.reasons
     assert explain(reason).startswith("shop.py:1 imports tests, which belongs to the tests")
