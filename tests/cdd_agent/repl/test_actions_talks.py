@@ -363,7 +363,9 @@ def test_a_fork_of_a_reviewed_step_runs_in_its_folder(finished: Path) -> None:
     told = prompt.says("//fork: don't use a pattern")
     assert "Working in the fork" in told
     assert "RED attempt 1 of 3" in told
-    assert "in another way: don't use a pattern" in str(model.requests[0].messages[-1])
+    sent = str(model.requests[0].messages[-1])
+    assert "Carry it out in another way." in sent
+    assert "don't use a pattern" in sent
     assert prompt.where == ("exec", SLUG)
     assert f"Left the agent. Go on there: /exec {SLUG}" in prompt.says("/fork switch main")
     assert "before step 1" in prompt.says("/fork don't touch the tests")
