@@ -679,26 +679,40 @@ def private_index() -> Iterator[dict[str, str]]:
 
 
 def copy_index(repository: Repository, target: Path) -> None:
-    """Copy the user's index, if there is one, so that git compares every file with the copy.
-
-    Users set ``skip-worktree`` and ``assume-unchanged`` to hide local changes. The copy keeps these marks only for
-    files that a sparse checkout omits.
-    """
+    """Copy the user's index, if there is one, so that git compares every file with the copy."""
     try:
-        # copy2 keeps the time: git compares it to find files that changed in the same moment as the index.
-        shutil.copy2(repository.location.git_dir / "index", target)
+        copy_marked_index(repository, target)
     except FileNotFoundError:
         return
     if repository.source != repository.root:  # nobody sets marks in a run tree
         return
     index = {"GIT_INDEX_FILE": str(target)}
     tagged = repository.git("ls-files", ("-v", "-z"), variables=index).split("\0")
-    marked = [(entry[0], entry[2:]) for entry in tagged if entry and (entry[0] == "S" or entry[0].islower())]
+    clear_marks(repository, ((entry[0], entry[2:]) for entry in tagged if entry), index=index)
+
+
+def copy_marked_index(repository: Repository, target: Path) -> None:
+    """Copy the user's index with its marks, which hide changes; raises ``FileNotFoundError`` if there is none."""
+    # copy2 keeps the time: git compares it to find files that changed in the same moment as the index.
+    shutil.copy2(repository.location.git_dir / "index", target)
+
+
+def clear_marks(
+    repository: Repository, tagged: Iterable[tuple[str, str]], *, index: Mapping[str, str]
+) -> frozenset[str]:
+    """Clear the marks that hide changes in a copy of the user's index; return the paths that stay ``skip-worktree``.
+
+    ``tagged`` are the tags and paths of ``git ls-files -v``. Users set ``skip-worktree`` and ``assume-unchanged`` to
+    hide local changes. The copy keeps these marks only for files that a sparse checkout omits.
+    """
+    marked = [(tag, path) for tag, path in tagged if tag == "S" or tag.islower()]
+    omitted = set[str]()
     if marked and is_sparse(repository):
-        marked = [(tag, path) for tag, path in marked if _is_present(repository.root, path)]
+        omitted = {path for _, path in marked if not _is_present(repository.root, path)}
     for option, tags in (("--no-assume-unchanged", ascii_lowercase), ("--no-skip-worktree", "sS")):
-        if paths := format_paths(path for tag, path in marked if tag in tags):
+        if paths := format_paths(path for tag, path in marked if tag in tags and path not in omitted):
             repository.git("update-index", (option, "-z", "--stdin"), stdin=paths, variables=index)
+    return frozenset(path for tag, path in marked if tag in "sS" and path in omitted)
 
 
 def read_files(repository: Repository, tree: str, *, index: Mapping[str, str]) -> None:

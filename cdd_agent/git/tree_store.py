@@ -42,7 +42,9 @@ from cdd_agent.git.repository import (
     CommitId,
     Entry,
     Repository,
+    clear_marks,
     copy_index,
+    copy_marked_index,
     format_paths,
     private_index,
 )
@@ -241,18 +243,19 @@ class Shadow:
         if not self.has_git or values.get("core.autocrlf", "false") not in ("false", "no", "off", "0"):
             return
         try:
-            copy_index(user, self.index_file)
-            lines = user.git("ls-files", ("-t", "-z", "--stage"), variables=index).split("\0")[:-1]
-            tracked = [line.partition("\t") for line in lines]
-            asked = format_paths(path for _, _, path in tracked)
+            copy_marked_index(user, self.index_file)
+            lines = user.git("ls-files", ("-v", "-z", "--stage"), variables=index).split("\0")[:-1]
+            tracked = [(about, path) for about, _, path in (line.partition("\t") for line in lines)]
+            asked = format_paths(path for _, path in tracked)
             attributes = user.git("check-attr", ("-z", "--stdin"), *_CONVERSIONS, stdin=asked).split("\0")
             if any(value not in ("unspecified", "unset") for value in attributes[2::3]):
                 self.index_file.unlink(missing_ok=True)
                 return
             # A submodule hides the files in its folder; a mark, a file that a sparse checkout omits, once it is there.
-            hiding = (path for about, _, path in tracked if about.startswith(("S ", f"H {SUBMODULE}")))
-            self.files.stage_entries(dict.fromkeys(hiding), index=self.variables)
-        except GitError:  # an index that depends on other files, for example
+            omitted = clear_marks(user, ((about[0], path) for about, path in tracked), index=index)
+            modules = {path for about, path in tracked if about.upper().startswith(f"H {SUBMODULE}")}
+            self.files.stage_entries(dict.fromkeys([*omitted, *modules]), index=self.variables)
+        except (GitError, FileNotFoundError):  # no index, or one that depends on other files, for example
             self.index_file.unlink(missing_ok=True)
 
 
