@@ -475,6 +475,15 @@ def test_what_a_killed_run_left_is_gone_after_the_next(trial: Trial) -> None:
     assert trial.leftovers() == []
 
 
+def test_a_file_by_which_python_tries_a_folder_is_no_leftover_of_ours(trial: Trial) -> None:
+    code = "import os, tempfile; os.unlink = lambda _: os._exit(9); tempfile.gettempdir()"
+    killed = subprocess.run([sys.executable, "-c", code], env=trial.environment, check=False)
+    (probe,) = trial.temporary.iterdir()
+    assert (killed.returncode, trial.leftovers()) == (9, [])
+    probe.write_text("half")
+    assert trial.leftovers() == [f"tmp/{probe.name}"]
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(no_disk() != "", reason=no_disk() or "a small disk can be made")
 def test_a_disk_that_fills_up_is_told_and_what_is_gone_on_with_ends_the_same(tmp_path: Path) -> None:

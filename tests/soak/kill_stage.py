@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
 import time
@@ -69,6 +70,8 @@ _FILES = {
 }
 LONGEST_S = 120.0
 """Of a run to its end; several times what one takes on a busy machine."""
+_PROBE = b"blat"
+"""What ``tempfile.gettempdir`` writes and removes at its first call in a process, in a file with a random name."""
 _SETTLED_S = 2.0
 """Nothing that a run has started may live longer than it by more than this."""
 
@@ -209,7 +212,8 @@ class Trial:
         ours = [path for path in self.project.rglob("*") if path.name.endswith(".tmp") or is_leftover(path.name)]
         found = (path.relative_to(self.project / ".git") for path in (self.project / ".git").rglob("*.lock"))
         locks = [self.project / ".git" / path for path in found if not path.parts[0].startswith("cdd")]
-        return [str(path.relative_to(self.folder)) for path in (*ours, *locks, *self.temporary.iterdir())]
+        temporary = (path for path in self.temporary.iterdir() if not _is_probe(path))
+        return [str(path.relative_to(self.folder)) for path in (*ours, *locks, *temporary)]
 
     def survivors(self) -> list[str]:
         """The processes that still work in the copy's folders some time after its end."""
@@ -282,6 +286,20 @@ def _copied(folder: Path, name: str) -> Trial:
     (trial.folder / "home").mkdir()
     trial.approve()
     return trial
+
+
+def _is_probe(path: Path) -> bool:
+    """Whether it is the file by which Python's ``tempfile`` tries a folder, left if that process is killed.
+
+    Its name says of no program, and the folder is shared, so that nobody can remove it.
+    """
+    about = path.lstat()
+    return bool(
+        re.fullmatch(r"[a-z0-9_]{8}", path.name)
+        and stat.S_ISREG(about.st_mode)
+        and about.st_size <= len(_PROBE)
+        and path.read_bytes() in (b"", _PROBE)
+    )
 
 
 def _is_whole(path: Path) -> bool:
