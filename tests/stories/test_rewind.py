@@ -71,7 +71,7 @@ def test_a_rewind_is_undone_and_redone_and_a_step_is_taken_back(project: Path) -
         first.wait_until_closed()
     with opened(project, "two", "--resume") as second:
         second.type_at("cdd>", "/rewind", "Enter")
-        second.type_at("Which one? [1-3]", "2", "Enter")
+        second.type_at("Which one? [1-6]", "2", "Enter")
         second.type_at(RESTORE, "y", "Enter")
         second.screen_with("Cut 2 messages")
         assert files(project) == good
