@@ -179,7 +179,8 @@ class _Reader:
         node: ast.AST | None = self.tree
         decorators: list[ast.expr] = []
         for name in path:
-            node = next((each for each in list_definitions(node) if each.name == name), None)
+            # Of two definitions, Python keeps the last one.
+            node = next((each for each in reversed(list_definitions(node)) if each.name == name), None)
             decorators += node.decorator_list if node is not None else []
             if isinstance(node, ast.ClassDef):
                 scope = _Scope(names=_read_names(node, scope), outer=scope)

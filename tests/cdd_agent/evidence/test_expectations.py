@@ -58,6 +58,9 @@ BODIES = {
     "def test_it():\n    one = Money(1)\n    assert one + Money(2) == Money(amount=3)": "3",
     "def test_it(mocked):\n    add(mocked)\n    mocked.call.assert_called_once_with('a', by=3)": "'a' 3",
     "def test_it(mocked):\n    add(mocked)\n    mocked.assert_any_call(1)\n    mocked.assert_any_call(2)": "1 2",
+    # Of a test that is defined twice, the last definition is run:
+    "def test_it(): assert add(1) == 3\n\n\ndef test_it(): assert add(1) == 4": "4",
+    "class TestIt:\n    def test_it(self): assert add(1) == 3\n\n    def test_it(self): assert add(1) == 4": "4",
     # What has no expected value, or one that may be anything:
     "def test_it(): assert Money() == 3 and Money() == 'x'": "",
     "@pytest.mark.parametrize('other', [1, 'x'])\ndef test_it(other): assert Money() == other": "",
