@@ -246,13 +246,13 @@ class Shadow:
             copy_marked_index(user, self.index_file)
             lines = user.git("ls-files", ("-v", "-z", "--stage"), variables=index).split("\0")[:-1]
             tracked = [(about, path) for about, _, path in (line.partition("\t") for line in lines)]
+            omitted = clear_marks(user, ((about[0], path) for about, path in tracked), index=index)
             asked = format_paths(path for _, path in tracked)
             attributes = user.git("check-attr", ("-z", "--stdin"), *_CONVERSIONS, stdin=asked).split("\0")
             if any(value not in ("unspecified", "unset") for value in attributes[2::3]):
                 self.index_file.unlink(missing_ok=True)
                 return
             # A submodule hides the files in its folder; a mark, a file that a sparse checkout omits, once it is there.
-            omitted = clear_marks(user, ((about[0], path) for about, path in tracked), index=index)
             modules = {path for about, path in tracked if about.upper().startswith(f"H {SUBMODULE}")}
             self.files.stage_entries(dict.fromkeys([*omitted, *modules]), index=self.variables)
         except (GitError, FileNotFoundError):  # no index, or one that depends on other files, for example
