@@ -145,7 +145,7 @@ class GenerateCommand:
             )
         if is_new and not self._is_interrupted:
             require_free(request.out)
-        more = self._read_tests() if is_new else {}
+        more = {**self._read_data(), **self._read_tests()} if is_new else {}
         if is_new or request.dry_run:
             self._show_preview()
         self._require_straight_imports()
@@ -198,6 +198,12 @@ class GenerateCommand:
             if is_given
         ]
         return shlex.join(words)
+
+    def _read_data(self) -> dict[str, bytes]:
+        """Return the files of the package that no node writes, as they lie beside the graph."""
+        from cdd_agent.generation.data_files import find_data_folder, read_data
+
+        return read_data(self._plan.graph, self._plan.layout, find_data_folder(self._request.graph))
 
     def _read_tests(self) -> dict[str, bytes]:
         """Return the given tests with pytest's settings for them; none if cdd writes the tests."""

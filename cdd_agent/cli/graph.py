@@ -77,13 +77,16 @@ def from_(invocation: Invocation, *, source: str, out: Path | None, tag: str) ->
 
 
 def _make_from_package(invocation: Invocation, package: str, *, out: Path) -> None:
+    from cdd_agent.generation.data_files import copy_data, find_data_folder
     from cdd_agent.generation.extract import extract_graph
     from cdd_agent.generation.package_files import list_search_path, read_package
 
-    extraction = extract_graph(read_package(package, search=list_search_path(Path.cwd())))
+    files = read_package(package, search=list_search_path(Path.cwd()))
+    extraction = extract_graph(files)
     if out.exists() and not invocation.is_agreed(f"{out} exists. Replace it?"):
         return
     _save(extraction.graph, out)
+    copied = copy_data(extraction.graph, files, to=find_data_folder(out))
     view = _make_view(extraction.graph, file=out, notices=())
     if invocation.as_json:
         counts = {"nodes": len(view.graph.leaves), "subgraphs": len(set(view.graph.subgraphs.values()))}
@@ -94,6 +97,9 @@ def _make_from_package(invocation: Invocation, package: str, *, out: Path) -> No
         invocation.screen.note(notice)
     if len(extraction.notices) > _MOST_NOTICES:
         invocation.screen.note(f"and {format_count(len(extraction.notices) - _MOST_NOTICES, 'more remark')}")
+    if copied:
+        told = f"{format_count(copied, 'file')} that no node writes: {find_data_folder(out)}. Keep it beside the graph."
+        invocation.screen.line(told)
     invocation.screen.line(f"Next: cdd graph show {shlex.quote(str(out))}")
 
 

@@ -95,7 +95,7 @@ def _sort_files(package: PackageFiles) -> tuple[list["_Source"], list[str], list
         notices.append(f"compiled modules are left out: {join_first(compiled, most=_MOST_SHOWN)}")
     if data:
         count = format_count(len(data), "file")
-        notices.append(f"{count} without a node to be copied, listed in metadata: {join_first(data, most=_MOST_SHOWN)}")
+        notices.append(f"{count} that no node writes: {join_first(data, most=_MOST_SHOWN)}")
     return sources, data, notices
 
 

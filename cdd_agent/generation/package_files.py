@@ -33,6 +33,8 @@ class PackageFiles:
     """The paths of the files that are no Python sources."""
     metadata: Mapping[str, object] = field(default_factory=dict)
     """What else is known of it, for the metadata of the graph."""
+    place: Path = Path()
+    """The folder in which the package is."""
 
 
 def list_search_path(project: Path) -> tuple[str, ...]:
@@ -152,7 +154,7 @@ def _read(top: Path, *, metadata: Mapping[str, object]) -> PackageFiles:
         if size > MOST_BYTES or len(sources) + len(others) > MOST_FILES:
             happened = f"{top} has more than {format_size(MOST_BYTES)} of sources, or than {MOST_FILES:,} files."
             raise UsageError(happened, hint="name a smaller package")
-    return PackageFiles(package=package, sources=sources, others=tuple(others), metadata=metadata)
+    return PackageFiles(package=package, sources=sources, others=tuple(others), metadata=metadata, place=top.parent)
 
 
 def _walk(top: Path) -> Iterator[Path]:

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from cdd_agent.generation.data_files import copy_data, find_data_folder
 from cdd_agent.generation.layout import SOURCES
 from cdd_agent.generation.package_files import read_package
 from cdd_agent.generation.plan import GenerationPlan
@@ -119,6 +120,7 @@ def examine(library: Library, *, sandbox: str, jobs: int) -> Finding:
     shutil.rmtree(out, ignore_errors=True)
     graph, recording = workshop.folder / f"{name}.json", workshop.folder / "recording.json"
     graph.write_bytes(encode_graph(rebuilding.graph))
+    copy_data(rebuilding.graph, rebuilding.package, to=find_data_folder(graph))
     record(rebuilding, recording)
     variables = {**os.environ, "PYTHONPATH": str(workshop.site), "XDG_STATE_HOME": str(workshop.folder / "state")}
     variables |= {

@@ -24,7 +24,7 @@ def test_a_package_becomes_a_graph_that_check_accepts(here: Path, capsys: pytest
     assert run(["graph", "from", "src/sums"]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith("graph.json: 1 node in 1 file, 1 subgraph, package sums.\n")
-    assert "1 file without a node to be copied, listed in metadata: src/sums/py.typed" in " ".join(printed.split())
+    assert "1 file that no node writes: src/sums/py.typed" in " ".join(printed.split())
     assert printed.endswith("Next: cdd graph show graph.json\n")
     graph, notices = load_graph(here / "graph.json")
     assert [node.id for node in graph.leaves] == ["sums.basic:add"]
@@ -42,7 +42,7 @@ def test_a_file_is_replaced_only_after_a_yes(here: Path, capsys: pytest.CaptureF
     assert run(["graph", "from", "src/sums", "--out", "mine.json", "--yes", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {
         **{"event": "GraphExtracted", "file": "mine.json", "nodes": 1, "subgraphs": 1},
-        "notices": ["1 file without a node to be copied, listed in metadata: src/sums/py.typed"],
+        "notices": ["1 file that no node writes: src/sums/py.typed"],
     }
 
 
