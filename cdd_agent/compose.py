@@ -402,7 +402,9 @@ class Composition:
         ``is_optional``: a recording may lack its turns.
         """
         command, is_replay = "graph draft", self.options.find_recording(self.environment) is not None
-        meter = self._make_ticket_meter(ticket, command=command) if ticket else self._make_meter("a graph", go_on="cdd")
+        meter = (
+            self._make_ticket_meter(ticket, command=command) if ticket else self._make_meter("the graph", go_on="cdd")
+        )
         other = "" if is_replay else self.settings.architect_model
         model = RoleModel(meter, other=other, is_optional=is_optional)
         name = ticket.slug if ticket else "graph"
@@ -503,7 +505,9 @@ class Composition:
             return inside[0].green(replace(wanted, project=None), anew=anew)
         source = FailingTests(wanted, self.settings.green, ticket=ticket, anew=anew)
         tally = Tally(budget.read_step_usage(ticket.state_path))
-        return self.make_run(source, meter=self._make_meter(ticket.slug, go_on=source.commands.resume, tally=tally))
+        return self.make_run(
+            source, meter=self._make_meter(f"the ticket {ticket.slug}", go_on=source.commands.resume, tally=tally)
+        )
 
     def generation(self, plan: GenerationPlan, *, resume: str) -> Generation:
         """Return the generation of a graph in this project, which has its skeleton; ``resume`` continues it."""
@@ -519,7 +523,9 @@ class Composition:
             variables=self.environment,
             confirm=self._confirm_packages,
         )
-        meter = self._make_meter(plan.slug, go_on=resume, model=self._share_model(ticket))
+        meter = self._make_meter(
+            f"the generation of {plan.layout.package}", go_on=resume, model=self._share_model(ticket)
+        )
         run = self._make_run(source, context, meter=meter)
         graph = str(plan.source.resolve())
         run.work_ahead(
@@ -534,7 +540,9 @@ class Composition:
         commands = ResumeCommands(resume=resume, restart=resume, unit="node")
         ticket = locate_run(self.root, plan.slug)
         source = GraphNodes(plan, ticket=ticket, branch=None, commands=commands)
-        meter = self._make_meter(plan.slug, go_on=resume, model=self._share_model(ticket))
+        meter = self._make_meter(
+            f"the generation of {plan.layout.package}", go_on=resume, model=self._share_model(ticket)
+        )
         return self._make_run(source, self.context(source), meter=meter)
 
     def _confirm_packages(self, packages: tuple[str, ...]) -> bool:
@@ -555,7 +563,7 @@ class Composition:
             source,
             context=context,
             clock=self.clock,
-            meter=meter or self._make_meter(source.ticket.slug, go_on=source.commands.resume),
+            meter=meter or self._make_meter(f"the ticket {source.ticket.slug}", go_on=source.commands.resume),
             allow_dirty=self.options.allow_dirty,
             is_attended=self.options.attended,
         )
@@ -735,9 +743,9 @@ class Composition:
         """Add the further examples of a step to the tests, in a commit that lands on the user's branch."""
         return add_examples(ticket, number, context=self.executor(ticket).context)
 
-    def _make_meter(self, slug: str, *, go_on: str, tally: Tally | None = None, model: Model | None = None) -> Meter:
+    def _make_meter(self, work: str, *, go_on: str, tally: Tally | None = None, model: Model | None = None) -> Meter:
         ceilings = self._ceilings
-        return Meter(model or self.model, clock=self.clock, ticket=slug, go_on=go_on, ceilings=ceilings, tally=tally)
+        return Meter(model or self.model, clock=self.clock, work=work, go_on=go_on, ceilings=ceilings, tally=tally)
 
     @property
     def _ceilings(self) -> Ceilings:
@@ -756,4 +764,5 @@ class Composition:
             talked = budget.read_conversation_usage(journal_path(self.root, ticket.slug))
             self.tallies[ticket.slug] = Tally(talked + budget.read_step_usage(ticket.state_path))
         tally = self.tallies[ticket.slug]
-        return self._make_meter(ticket.slug, go_on=f"cdd {command} {ticket.slug}", tally=tally, model=model)
+        go_on = f"cdd {command} {ticket.slug}"
+        return self._make_meter(f"the ticket {ticket.slug}", go_on=go_on, tally=tally, model=model)

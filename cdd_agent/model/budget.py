@@ -293,23 +293,24 @@ class Meter:
         inner: Model,
         *,
         clock: Clock,
-        ticket: str,
+        work: str,
         go_on: str,
         ceilings: Ceilings = NO_LIMITS,
         tally: Tally | None = None,
     ) -> None:
         """Wrap ``inner``.
 
-        ``go_on`` is the command that continues the work. ``tally`` holds the usage that other meters share. Until
-        ``begin`` is called, the step is one conversation, shared by all meters of that command and ``tally``.
+        ``work`` names the whole, such as ``the ticket sale``; ``go_on`` is the command that continues it. ``tally`` holds
+        the usage that other meters share. Until ``begin`` is called, the step is one conversation, shared by all meters
+        of that command and ``tally``.
         """
         self.name = inner.name
         self._inner = inner
         self._ceilings = ceilings
         self._clock = clock
-        self._ticket_name, self._go_on = f"the ticket {ticket}", go_on
+        self._work, self._go_on = work, go_on
         self._tally = tally
-        self._step_name = f"this conversation about {ticket}"
+        self._step_name = f"this conversation about {work}"
         self._step = Tally(Usage()) if tally is None else tally.get_conversation(go_on)
         self._ticket = Usage()
         self._is_in_step = False
@@ -373,9 +374,7 @@ class Meter:
         ceilings, go_on = self._ceilings, self._go_on
         total = self.ticket if self._tally is None else self._tally.used + self._measure_elapsed()
         ceilings.step.require_room(self.step, scope="step", name=self._step_name, next_tokens=next_tokens, go_on=go_on)
-        ceilings.ticket.require_room(
-            total, scope="ticket", name=self._ticket_name, next_tokens=next_tokens, go_on=go_on
-        )
+        ceilings.ticket.require_room(total, scope="ticket", name=self._work, next_tokens=next_tokens, go_on=go_on)
 
     def add(self, used: Usage) -> None:
         """Count what was used."""

@@ -32,7 +32,7 @@ from cdd_agent.work.outcome import Covered
 from cdd_agent.work.state import RunState, Status, StepExecution, StepKey, Usage
 from cdd_agent.work.state_file import save_state
 
-DEPENDENCY_SKIPPED = "it depends on a step that was skipped"
+DEPENDENCY_SKIPPED = "what it depends on is not there"
 """Why a step was skipped that can run once the other step is completed."""
 
 
@@ -127,7 +127,7 @@ class Run(Generic[SourceT_co]):
         """The user's words that wait for a decision about uncommitted changes."""
         self._is_attended = is_attended
         resume = source.commands.resume
-        self.meter = meter or Meter(context.model, clock=clock, ticket=self.ticket.slug, go_on=resume)
+        self.meter = meter or Meter(context.model, clock=clock, work=f"the ticket {self.ticket.slug}", go_on=resume)
         self.context = replace(context, model=self.meter)
         self._ahead: Ahead | None = None
         self._has_checked = False

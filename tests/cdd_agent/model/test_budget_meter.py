@@ -72,7 +72,7 @@ def metered(
     return Meter(
         inner,
         clock=clock or FakeClock(),
-        ticket="sale",
+        work="the ticket sale",
         go_on="cdd exec sale",
         ceilings=Ceilings(step=step or Ceiling(), ticket=ticket or Ceiling()),
         tally=tally,
@@ -204,7 +204,7 @@ def test_a_conversation_that_another_model_goes_on_with_keeps_its_limit() -> Non
     other = metered(Counting([Usage()] * 2, name="claude-haiku-5-5"), step=Ceiling(calls=2), tally=tally)
     assert other.step.tokens == 1000
     ask(other)
-    with pytest.raises(BudgetSpent, match="This conversation about sale has used 2 model calls"):
+    with pytest.raises(BudgetSpent, match="This conversation about the ticket sale has used 2 model calls"):
         ask(other)
 
 
@@ -249,7 +249,7 @@ def test_of_a_conversation_only_the_minutes_of_the_model_count() -> None:
 def test_a_conversation_is_named_so() -> None:
     meter = metered(Counting([Usage()]), step=Ceiling(calls=1))
     ask(meter)
-    with pytest.raises(BudgetSpent, match="This conversation about sale has used 1 model calls"):
+    with pytest.raises(BudgetSpent, match="This conversation about the ticket sale has used 1 model calls"):
         ask(meter)
 
 

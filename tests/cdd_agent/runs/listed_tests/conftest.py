@@ -132,7 +132,7 @@ class Runs:
             reports=find_records(self.project.folder).folder / "reports" / SLUG,
         )
         clock, ceilings = FakeClock(), Ceilings(ticket=Ceiling(calls=calls))
-        meter = Meter(model, clock=clock, ticket=SLUG, go_on=RESUME, ceilings=ceilings)
+        meter = Meter(model, clock=clock, work=f"the ticket {SLUG}", go_on=RESUME, ceilings=ceilings)
         return Run(source, context=context, clock=clock, meter=meter, **options)
 
     def notes(self, commit: str = "HEAD") -> list[dict[str, object]]:

@@ -40,7 +40,7 @@ def executor(work: Work, model: ScriptedModel, **limits: Ceiling) -> Run[PlanSte
     left_out = source.files.list_folders()
     context = work.project.context(model, max_attempts=1, left_out=left_out)
     clock = FakeClock()
-    meter = Meter(model, clock=clock, ticket="sale", go_on="cdd exec sale", ceilings=Ceilings(**limits))
+    meter = Meter(model, clock=clock, work="the ticket sale", go_on="cdd exec sale", ceilings=Ceilings(**limits))
     return Run(source, context=context, clock=clock, meter=meter)
 
 
