@@ -300,9 +300,9 @@ class Meter:
     ) -> None:
         """Wrap ``inner``.
 
-        ``work`` names the whole, such as ``the ticket sale``; ``go_on`` is the command that continues it. ``tally`` holds
-        the usage that other meters share. Until ``begin`` is called, the step is one conversation, shared by all meters
-        of that command and ``tally``.
+        ``work`` names the whole, such as ``the ticket sale``; ``go_on`` is the command that continues it. ``tally``
+        holds the usage that other meters share. Until ``begin`` is called, the step is one conversation, shared by all
+        meters of that command and ``tally``.
         """
         self.name = inner.name
         self._inner = inner

@@ -380,13 +380,11 @@ class Generation:
 
     def _tag_proved(self, tests: TestResults) -> None:
         """Tag the landings of the subgraphs that the given tests prove to the last node."""
-        results = self._read_results(tests)
-        for group in self.plan.groups:
-            titles = {self.plan.layout.title_of(self.plan.graph.by_id[name]) for name in group.nodes}
-            commit = results.find_landing(group)
-            if commit and self._is_whole(group) and not any(map(tests.explain_doubt, titles)):
+        found = self._read_results(tests).describe(now=self.run.clock.now()).subgraphs
+        for group, outcome in zip(self.plan.groups, found, strict=True):
+            if outcome.landed and outcome.proved == len(outcome.nodes):
                 for tag in map(make_tag, group.ids):
-                    self._tag(tag, CommitId(commit))
+                    self._tag(tag, CommitId(outcome.landed))
 
     def _is_whole(self, group: Group) -> bool:
         return all(self.run.state.execution(n).status == Status.COMPLETED for n in self._list_numbers(group))

@@ -114,13 +114,15 @@ class GenerationResults:
         by_title = {step.title: step for step in self.state.step_executions.values()}
         titles = [self.plan.layout.title_of(self.plan.graph.by_id[name]) for name in group.nodes]
         tags = [tag for tag in map(make_tag, group.ids) if self._has_landed(f"refs/tags/{tag}")]
+        nodes = tuple(self._describe_node(by_title[title], coverage) for title in titles if title in by_title)
+        # Given tests prove each node by itself, and what the skeleton completes needs no proof.
+        is_tagless = self.tests is not None or all(node.reason == NOTHING_TO_WRITE for node in nodes)
         return SubgraphOutcome(
             id=group.name,
             name=group.name,
-            nodes=tuple(self._describe_node(by_title[title], coverage) for title in titles if title in by_title),
+            nodes=nodes,
             landed=self.find_landing(group),
-            # Given tests prove each node by itself.
-            is_proved=self.tests is not None or len(tags) == len(group.ids),
+            is_proved=is_tagless or len(tags) == len(group.ids),
             tag=" ".join(tags),
             paths=0 if self.plan.has_tests else len(self.plan.list_paths(group)),
             paths_passed=self._count_paths(group),
@@ -157,6 +159,7 @@ class GenerationResults:
         tried = [attempt for attempt in _list_attempts(step) if attempt.phase == "green"]
         reasons = tried[-1].reasons if tried and step.status == Status.FAILED else ()
         cause = step.attempts[-1].diagnosis if step.attempts and step.status != Status.COMPLETED else None
+        is_written = bool(step.commits) or not is_passed
         return NodeOutcome(
             id=node.id,
             title=step.title,
@@ -167,8 +170,8 @@ class GenerationResults:
             passed=len(tests) - failing,
             failed=failing,
             rounds=max(0, len(tried) - 1),
-            reason=step.error or ("" if step.commits or step.status != Status.COMPLETED else NOTHING_TO_WRITE),
-            unproved=self.tests.explain_doubt(step.title) if self.tests is not None and is_passed else "",
+            reason=step.error or ("" if is_written else NOTHING_TO_WRITE),
+            unproved=self.tests.explain_doubt(step.title) if self.tests and is_passed and is_written else "",
             flaky=len(self._list_flaky().intersection(tests) | _list_flaky_targets(step)),
             coverage=coverage.get((self.plan.layout.map_path(node.file_path), node.name)),
             root_cause=cause.why if cause is not None else "".join(map(format_reason, reasons[:1])),

@@ -340,10 +340,12 @@ def test_revert_on_failure(kit: Kit) -> None:
 
 
 def test_leaves_that_the_skeleton_completes_pass_without_the_model(kit: Kit) -> None:
-    kit.nodes = (COLOR, DOUBLE)
+    kit.nodes = (replace(COLOR, subgraph_id="colors"), replace(DOUBLE, subgraph_id="first"))
     kit.run()
     (color, double) = kit.describe().nodes
     assert (color.status, color.reason) == ("passed", NOTHING_TO_WRITE)
+    colors, first = kit.describe().subgraphs
+    assert (colors.proved, first.proved) == (1, 0)
     assert double.status == "pending"
 
 
