@@ -15,10 +15,11 @@ from functools import cached_property
 from pathlib import Path
 
 from cdd_agent.errors import UsageError, format_size
+from cdd_agent.evidence import source
+from cdd_agent.evidence.source import Function, name_definitions
 from cdd_agent.generation.late_code import has_late_code
 from cdd_agent.generation.layout import SOURCES
 from cdd_agent.generation.plan import GenerationPlan
-from cdd_agent.generation.signatures import list_stubs
 from cdd_agent.storage import read_ordinary
 from cdd_agent.untrusted.python_source import parse
 from pytest_tdd_agent.comparison import strip_parameters
@@ -261,15 +262,23 @@ def _list_groups(nodeid: str) -> Iterator[str]:
 
 
 def list_lines(text: str, names: Collection[str]) -> Iterator[int]:
-    """Yield the lines of definitions with these qualified names."""
-    tree = parse(text)
-    waiting = [("", each) for each in getattr(tree, "body", ())]
-    for owner, statement in waiting:
-        for name, each in list_stubs([statement]):
-            if owner + name in names:
-                yield from range(each.lineno, (each.end_lineno or each.lineno) + 1)
-            elif isinstance(each, ast.ClassDef):
-                waiting += [(f"{owner}{name}.", inner) for inner in each.body]
+    """Yield the lines of the functions in definitions with these qualified names."""
+    for name, each in name_definitions(parse(text)):
+        if isinstance(each, Function) and is_inside(name, names):
+            yield from source.list_lines(each)
+
+
+def list_changed(before: str, after: str) -> frozenset[str]:
+    """Return the qualified names of the functions of a module that have changed, or are no longer there.
+
+    >>> sorted(list_changed("def f(): return 1\\ndef g(): return 1", "def f(): return 2\\ndef g(): return 1"))
+    ['f']
+    """
+    old, new = (
+        {(name, ast.dump(each)) for name, each in name_definitions(parse(text)) if isinstance(each, Function)}
+        for text in (before, after)
+    )
+    return frozenset(name for name, _ in old - new)
 
 
 def list_failures(report: SuiteReport) -> Iterator[tuple[str, Failure]]:

@@ -18,7 +18,7 @@ from typing import assert_never
 from cdd_agent.errors import UsageError
 from cdd_agent.events import Notice
 from cdd_agent.generation.diagnosis import Facts, diagnose
-from cdd_agent.generation.given_tests import MissingCode, group_tests
+from cdd_agent.generation.given_tests import MissingCode, group_tests, is_inside, list_changed
 from cdd_agent.generation.imports import ImportSources, add_imports
 from cdd_agent.generation.installation import ask_environment
 from cdd_agent.generation.late_code import write_late_code
@@ -27,6 +27,7 @@ from cdd_agent.generation.requirements import Environment, list_required, read_n
 from cdd_agent.generation.signatures import Deviation, check_signature, choose_stub_error
 from cdd_agent.generation.skeleton import list_complete
 from cdd_agent.git import commits
+from cdd_agent.git.repository import Repository
 from cdd_agent.runs.ledger import Known, Ledger, Unknown
 from cdd_agent.runs.private_branch import PrivateBranch
 from cdd_agent.runs.run import Run, Source
@@ -235,16 +236,22 @@ class GraphNodes:
         run = self._run
         if run is None or run.state.execution(number).status == Status.COMPLETED:
             return ()
-        tip, objects = run.context.repository.read_head(), run.context.repository.objects
-        assert tip is not None
-
-        def read(path: str) -> str:
-            entry = objects.find_entry(tip, path)
-            return "" if entry is None else objects.require(entry.id).text
-
         report, entered = self._read_results(run.context)
+        read = partial(_read_committed, repository=run.context.repository)
         entering = self._find_missing([node], read).find_waiting(report, entered)
         return group_tests(entering, list_failing(report))
+
+    def _list_affected(self, node: Node, context: Context) -> frozenset[str]:
+        """Return the files of passing tests that enter functions of other nodes which the attempt has changed."""
+        own = {(self.plan.layout.map_path(each.file_path), each.name) for each in node.definitions}
+        entered, found = load_impact(context.impact_path).files, set[str]()
+        for path in {real for _, real in self.plan.layout.rows}:
+            before, after = _read_committed(path, context.repository), _read_present(path, context.workspace)
+            names = {name for at, name in own if at == path}
+            for name in list_changed(before, after) if before != after else ():
+                if not is_inside(name, names):
+                    found.update(entered.get(f"{path}::{name}", ()))
+        return frozenset(test.partition("::")[0] for test in found)
 
     def _read_results(self, context: Context) -> tuple[SuiteReport, Mapping[str, Collection[str]]]:
         """Return the report of all tests on the last commit, and what they entered; they run if they have not."""
@@ -276,14 +283,7 @@ class GraphNodes:
         steps = self._run.state.step_executions
         others = [n for n, step in steps.items() if step.status != Status.COMPLETED and n != number]
         nodes = [node for n in others if (node := self.find_node(self._run.state, n)) is not None]
-
-        def read(path: str) -> str:
-            # A file that is missing or no text has no lines that can wait.
-            with suppress(UsageError, OSError):
-                return context.workspace.read_text(path).text
-            return ""
-
-        missing = self._find_missing(nodes, read, is_all=True)
+        missing = self._find_missing(nodes, partial(_read_present, workspace=context.workspace), is_all=True)
         return missing.find_waiting(report, load_impact(context.impact_path).files)
 
     def _name_passing(self, item: WorkItem, _: str) -> WorkItem:
@@ -358,6 +358,7 @@ class GraphNodes:
             diagnose=None if has_tests else partial(self._diagnose, phase=phase, context=context),
             find_waiting=partial(self.find_waiting, number=item.number, context=context) if has_tests else None,
             finalize_item=self._name_passing if has_tests else None,
+            list_affected=partial(self._list_affected, node, context) if has_tests else None,
         )
 
     def _complete_files(self, node: Node, workspace: Workspace) -> Iterator[str]:
@@ -460,6 +461,20 @@ class GraphNodes:
     def describe_end(self, step: StepExecution, *, context: Context) -> tuple[str, ...]:
         """Return nothing: the events of the step say everything."""
         return ()
+
+
+def _read_committed(path: str, repository: Repository) -> str:
+    """Return a file of the last commit; empty if it is not there."""
+    tip = repository.read_head()
+    entry = None if tip is None else repository.objects.find_entry(tip, path)
+    return "" if entry is None else repository.objects.require(entry.id).text
+
+
+def _read_present(path: str, workspace: Workspace) -> str:
+    """Return a file as it is; empty if it is missing or no text."""
+    with suppress(UsageError, OSError):
+        return workspace.read_text(path).text
+    return ""
 
 
 def _describe_deviation(found: Deviation) -> Clause:

@@ -229,6 +229,8 @@ class Brief:
     """Completes the files that the agent has left, before they are judged, and returns notices about that."""
     diagnose: Callable[[SuiteReport, SuiteReport | None], Diagnosis | None] | None = None
     """Returns why the tests of a closed attempt fail, by its report and that of a second run of the failed tests."""
+    list_affected: Callable[[], Collection[str]] | None = None
+    """Returns further test files that the change of an attempt can break, if only the files of targets run."""
     find_waiting: Callable[[SuiteReport], Collection[str]] | None = None
     """Returns the failing tests that wait for code of later items: GREEN need not make them pass."""
 

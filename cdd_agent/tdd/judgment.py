@@ -288,8 +288,11 @@ class Judge:
         return judged, report
 
     def _run_targets_only(self, work: Work, *, keep: Path) -> tuple[Verdict, SuiteReport | None]:
-        """Run and judge the files of the item's tests; without any, judge the results of the baseline."""
-        files = tuple(dict.fromkeys(target.partition("::")[0] for target in self.task.item.tests))
+        """Run and judge the files of the item's tests, and those that the change can break; the others are known."""
+        item, context = self.task.item, self.task.context
+        list_affected = context.brief(item, "green", context=context).list_affected
+        affected = list_affected() if list_affected is not None else ()
+        files = tuple(dict.fromkeys((*(target.partition("::")[0] for target in item.tests), *affected)))
         if files:
             return self._run_all(work, keep=keep, added=files)
         report = self.task.baseline.report

@@ -321,12 +321,19 @@ def judge_without(
     Without a target that can pass, GREEN opens if it breaks nothing.
     """
     targets = tuple(test for test in item.tests if test not in waiting)
-    old = tuple(
-        nodeid for nodeid in list_failing(baseline) if not any(is_or_contains(each, nodeid) for each in targets)
+    failing = list_failing(baseline)
+    old = tuple(nodeid for nodeid in failing if not any(is_or_contains(target, nodeid) for target in targets))
+    # Without a target the gate would take all tests for targets, and not say which of them are broken.
+    named = targets or old[:1]
+    judged = judge_run(
+        replace(item, tests=named),
+        "green",
+        report=report,
+        baseline=replace(baseline, old_failures=old),
+        conventions=conventions,
     )
-    before = replace(baseline, old_failures=old)
-    judged = judge_run(replace(item, tests=targets), "green", report=report, baseline=before, conventions=conventions)
-    reasons = tuple(each for each in judged.reasons if each.nodeid is None or each.nodeid not in waiting)
+    spared = {*waiting, *(() if targets else named)}
+    reasons = tuple(each for each in judged.reasons if each.nodeid is None or each.nodeid not in spared)
     if not targets:
         reasons = tuple(each for each in reasons if each.code != "no_tests")
     return Verdict(phase="green", open=not reasons, reasons=reasons)

@@ -10,11 +10,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.bench import evidence, exercised, impact, jobs, reporters, requests, scale, startup, step
+from tests.bench import evidence, exercised, generation, impact, jobs, reporters, requests, scale, startup, step
 from tests.bench.agents import installed_agents
 from tests.bench.peers import installed_peers
 
-PARTS = ("startup", "reporters", "step", "jobs", "scale", "evidence", "requests", "exercised", "impact")
+PARTS = ("startup", "reporters", "step", "jobs", "scale", "evidence", "requests", "exercised", "impact", "generation")
 
 
 def main(arguments: list[str]) -> int:
@@ -42,6 +42,8 @@ def main(arguments: list[str]) -> int:
             kept.append(requests.show(Path(name)))
         if "impact" in parts:
             kept.append(impact.show(Path(name, "impact"), quick=quick))
+        if "generation" in parts and not quick:
+            kept.append(generation.show(Path(name, "generation")))
         if "exercised" in parts and not quick:
             kept.append(exercised.show(Path(name, "exercised"), installed_agents()))
     return int(not all(kept))

@@ -71,10 +71,11 @@ def write_graph(folder: Path) -> Path:
     return path
 
 
-def write_recording(folder: Path, bodies: dict[str, list[str]]) -> Path:
+def write_recording(folder: Path, bodies: dict[str, list[str]], *, harm: str = "") -> Path:
     """Write a recording; ``bodies``: node -> what its attempts return, where it is not the right value.
 
-    Empty: the attempt changes nothing, and the next one begins with the stub again.
+    Empty: the attempt changes nothing, and the next one begins with the stub again. The first attempt at the node
+    ``harm`` also changes what ``total`` returns.
     """
     turns: list[dict[str, Any]] = []
     for name, (_, _, docstring, right) in NODES.items():
@@ -87,6 +88,10 @@ def write_recording(folder: Path, bodies: dict[str, list[str]]) -> Path:
             edit = {"file_path": "src/shop.py", "old_string": old, "new_string": new}
             done = {"implementation_files": [], "summary": "done"}
             calls: list[tuple[str, dict[str, Any]]] = [("Edit", edit)] if value else []
+            if name == harm and number == 1:
+                change = {"old_string": "return _add(numbers)", "new_string": "return 0"}
+                calls.append(("Edit", {"file_path": "src/shop.py", **change}))
+                before = "raise NotImplementedError"
             calls.append(("CompleteImplementation", done))
             content = [{"type": "tool_use", "name": tool, "input": given} for tool, given in calls]
             turns.append({"when": f"^Work: generate shop {name} green attempt {number}$", "content": content})
@@ -100,7 +105,7 @@ class Output:
     folder: Path
     seen: list[Event]
 
-    def run(self, place: Path, bodies: dict[str, list[str]]) -> RunState:
+    def run(self, place: Path, bodies: dict[str, list[str]], *, harm: str = "") -> RunState:
         place.mkdir(exist_ok=True)
         plan = replace(load_plan(write_graph(place)), has_tests=True)
         given = place / "given"
@@ -108,7 +113,7 @@ class Output:
         (given / "test_shop.py").write_text(TESTS)
         more = {**read_tests(given), SETTINGS: write_settings(given).encode()}
         prepare_output(self.folder, plan, more=more)
-        options = Options(project=self.folder, replay=write_recording(place, bodies), ask=approves)
+        options = Options(project=self.folder, replay=write_recording(place, bodies, harm=harm), ask=approves)
         generation = Composition(options, emit=self.seen.append).generation(plan, resume="cdd generate again")
         generation.installer = replace(generation.installer, python=self.folder / "no-python")
         return generation.carry_out()
@@ -156,6 +161,16 @@ def test_the_tests_that_enter_a_node_open_its_gate_and_those_that_wait_do_not_cl
         "3 passed, 1 failed (1 failed before)",
         "3 passed, 1 failed (1 failed before)",
     ]
+
+
+def test_a_change_of_a_node_that_has_passed_runs_the_tests_that_enter_it(tmp_path: Path) -> None:
+    output = Output(tmp_path / "shop", [])
+    total = ["_add(numbers)", "", "_add(numbers)"]
+    output.run(tmp_path / "given", {"total": total, "unused": ["1", "1"]}, harm="unused")
+    *_, refused, last = [each for each in output.seen if isinstance(each, GateJudged)]
+    assert [reason.code for reason in refused.reasons] == ["broke_others"] * 2
+    assert last.open
+    assert "- **Regression Tests**: 1 regression found and reverted" in output.read("docs/generation_report.md")
 
 
 def test_the_report_names_what_no_test_proves(made: Output) -> None:
