@@ -28,6 +28,7 @@ from cdd_agent.work.outcome import Partial
 from cdd_agent.work.state import RunState, Status, StepExecution
 from cdd_agent.work.wording import explain, format_reason
 from cdd_agent.workspace.files import ConfinedFolder
+from pytest_tdd_agent.comparison import strip_parameters
 from pytest_tdd_agent.report import SuiteReport
 
 _REFUSED = """\
@@ -37,6 +38,12 @@ Add tests that show the difference, and correct the code."""
 _CHANGED = """\
 The graph has changed this part since it was written. Adapt its docstring, tests and code to this:
 {text}"""
+_CHEATS = """\
+The tests that enter this part pass, but the checks of its code refuse it:
+{reasons}
+Write code that does what docstring and signature say for any arguments."""
+_ABOUT_TESTS = frozenset({"unproven_change", "vacuous_test", "not_reproduced"})
+"""Codes of reasons that say how much the tests of the user see; nobody can add to these."""
 _FAILING_TESTS = """\
 This part is written, but tests of the repository that enter it fail:
 {failures}
@@ -63,7 +70,7 @@ class Generation:
         self.continues: Callable[[Group, CommitId], bool] = lambda _group, _commit: True
         """Returns, after a subgraph has landed with a commit, whether the run continues."""
         self.tests: TestResults | None = None
-        """The results of the tests that the user gives, at the end."""
+        """The results of the last run of the tests that the user gives."""
         self._left: frozenset[int] = frozenset()
         """Nodes that stay as they are."""
         self._emit = emit
@@ -204,6 +211,7 @@ class Generation:
         """Return whether the checks refuse no node of a subgraph; refused nodes are tried again as long as they may."""
         if self.plan.has_tests:
             self._correct_failing(group)
+            self._correct_cheats(group)
             return False  # the whole shows what the tests enter: see _find_proof
         while waiting := [step for step in self._list_waiting(group) if step.title in self.plan.by_title]:
             found = self._judge(waiting)
@@ -247,9 +255,16 @@ class Generation:
         return JudgedNode(
             number=step.step_number,
             files=self.plan.list_files(node),
-            tests=tuple(self._read_results().list_tests(step)),
+            tests=self._list_tests(step),
             stated=self.plan.describe(node),
         )
+
+    def _list_tests(self, step: StepExecution) -> tuple[str, ...]:
+        """Return the tests of a node: those that were written for it, or the given ones that enter it and pass."""
+        if self.tests is None:
+            return tuple(self._read_results().list_tests(step))
+        passing, _ = self.tests.list_entering(step.title)
+        return tuple(dict.fromkeys(map(strip_parameters, passing)))
 
     def _count_remaining_rounds(self, number: int) -> int:
         used = sum(
@@ -290,7 +305,7 @@ class Generation:
         numbers = set(state.numbers(Status.COMPLETED)).intersection(self._list_numbers(group))
         if not numbers:
             return
-        results = self._run_given_tests()
+        self.tests = results = self._run_given_tests()
         waiting = source.find_waiting(results.report, context=self.run.context)
         # All attempts at a node were used for those that failed when it landed in part.
         attempts = (attempt for step in state.step_executions.values() for attempt in step.attempts)
@@ -301,6 +316,17 @@ class Generation:
                 words = _FAILING_TESTS.format(failures=format_failures(failing))
                 self._emit(Notice(text=f"Tests that enter {title} fail, so it is written again."))
                 self._try_again(number, words)
+
+    def _correct_cheats(self, group: Group) -> None:
+        """Let nodes of a subgraph be written again, once, whose code recognizes the given tests."""
+        waiting = self._list_waiting(group)
+        if not waiting:
+            return
+        for number, reasons in self._judge(waiting).refused.items():
+            if told := [format_reason(reason) for reason in reasons if reason.code not in _ABOUT_TESTS]:
+                title, words = self.run.state.execution(number).title, "\n".join(told)
+                self._emit(Notice(text=f"The checks of {group.name} refuse {title}: {words}"))
+                self._try_again(number, _CHEATS.format(reasons=words))
 
     # Landing
 
