@@ -318,7 +318,8 @@ def judge_without(
 ) -> Verdict:
     """Judge GREEN while the tests ``waiting`` need the code of later items: they need not pass.
 
-    Without a target that can pass, GREEN opens if it breaks nothing.
+    Without a target that can pass, GREEN opens if it breaks nothing. Skipped tests in a file that could not be
+    collected before do not close it.
     """
     targets = tuple(test for test in item.tests if test not in waiting)
     failing = list_failing(baseline)
@@ -332,7 +333,10 @@ def judge_without(
         baseline=replace(baseline, old_failures=old),
         conventions=conventions,
     )
-    spared = {*waiting, *(() if targets else named)}
+    known = {case.nodeid for case in baseline.tests}
+    # In a file that can be collected now, some tests may be skipped on purpose.
+    skipped = (each.nodeid for each in judged.reasons if each.code == "skipped_target" and each.nodeid not in known)
+    spared = {*waiting, *skipped, *(() if targets else named)}
     reasons = tuple(each for each in judged.reasons if each.nodeid is None or each.nodeid not in spared)
     if not targets:
         reasons = tuple(each for each in reasons if each.code != "no_tests")

@@ -7,10 +7,10 @@ from cdd_agent.evidence.clean_copy import Findings
 from cdd_agent.tdd import verdict
 from cdd_agent.tdd.context import Kind, Phase
 from cdd_agent.tdd.verdict import PhaseLocks
-from cdd_agent.testrun.suite import ProjectLayout
+from cdd_agent.testrun.suite import PYTEST, ProjectLayout
 from cdd_agent.untrusted.known_values import KnownValues
 from cdd_agent.work.wording import explain
-from pytest_tdd_agent.report import Case, Clause, Reason, StreamProblem, SuiteReport, Verdict
+from pytest_tdd_agent.report import Case, Clause, CollectError, Failure, Reason, StreamProblem, SuiteReport, Verdict
 from tests.cdd_agent.evidence.requests import EMPTY, tell
 from tests.fakes.project import item
 from tests.fakes.suite import no_report
@@ -184,3 +184,32 @@ def test_another_framework_that_no_longer_ends_with_an_error_when_a_test_fails_c
     lenient = ran("failed", "failed", status=0)
     assert judge(ran("passed", "failed", status=0), baseline=lenient) == [], "the project wants it so"
     assert judge(ran("passed", "failed", status=0, framework="pytest"), baseline=before) == []
+
+
+def make_case(name: str, outcome: str) -> Case:
+    failure = Failure("call", "assertion", "test", "AssertionError", "no") if outcome == "failed" else None
+    return Case(f"t.py::{name}", outcome, "t.py", 1, 0.0, failure=failure)
+
+
+def judge_without(before: SuiteReport, after: SuiteReport, *tests: str, waiting: tuple[str, ...]) -> list[str]:
+    judged = verdict.judge_without(waiting, item(tests=tests), report=after, baseline=before, conventions=PYTEST)
+    assert judged.open is (not judged.reasons)
+    return [f"{reason.code} {reason.nodeid}" for reason in judged.reasons]
+
+
+def test_tests_that_wait_for_later_items_neither_open_nor_close_green() -> None:
+    before = replace(EMPTY, tests=(*(make_case(name, "failed") for name in "abc"), make_case("d", "passed")))
+    after = replace(EMPTY, tests=tuple(map(make_case, "abcd", ("passed", "failed", "failed", "passed"))))
+    assert judge_without(before, after, "t.py::a", "t.py::b", waiting=("t.py::b", "t.py::c")) == []
+    assert judge_without(before, after, "t.py::a", "t.py::b", waiting=()) == ["target_failed t.py::b"]
+    assert judge_without(before, after, waiting=()) == []
+    broken = replace(after, tests=(*after.tests[:3], make_case("d", "failed")))
+    assert judge_without(before, broken, waiting=()) == ["broke_others t.py::d"]
+
+
+def test_tests_that_are_skipped_in_a_file_that_can_be_collected_now_do_not_close_green() -> None:
+    before = replace(EMPTY, collect_errors=(CollectError("t.py", Failure("collect", "name_error", "test", "E", "")),))
+    after = replace(EMPTY, tests=(make_case("a", "passed"), make_case("b", "skipped")))
+    assert judge_without(before, after, "t.py", waiting=()) == []
+    known = replace(EMPTY, tests=(make_case("b", "failed"),))
+    assert judge_without(known, after, "t.py::b", waiting=()) == ["skipped_target t.py::b"]
