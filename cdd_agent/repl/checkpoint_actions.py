@@ -130,7 +130,7 @@ class CheckpointView:
         effects, screen = plan.effects, self._screen
         if self._as_json:
             if effects is not None:
-                why = ": ".join(filter(None, _describe_done(plan)))
+                why = ": ".join(_describe_done(plan))
                 done = RolledBack(checkpoint=effects.target, kept=effects.kept, why=why)
                 sys.stdout.write(f"{encode(done).decode()}\n")
             if plan.restore is not None:
@@ -138,8 +138,10 @@ class CheckpointView:
             return
         if effects is not None:
             said, command = _describe_done(plan)
-            shown = f"{said}: {screen.as_typed(command)}" if command else said
-            screen.line(f"{screen.symbols['back']} {shown}", style="bold")
+            typed = screen.as_typed(command)
+            if plan.move.kind == "step" and typed != command:  # the prompt has shorter commands for steps
+                typed = "/undo" if plan.move.turn == "undo" else "/redo"
+            screen.line(f"{screen.symbols['back']} {said}: {typed}", style="bold")
             if effects.next and effects.next != "COMPLETE":
                 screen.line(f"Continue with {effects.next}: {screen.as_typed('cdd tdd resume')}")
         if plan.restore is not None:
@@ -183,13 +185,13 @@ def cuts_talks(plan: MovePlan) -> bool:
 
 
 def _describe_done(plan: MovePlan) -> tuple[str, str]:
-    """Return what a move did to the branch, and the command that undoes it, if the sentence does not name it."""
+    """Return what a move did to the branch, and the command that undoes it."""
     move = plan.move
     what = f"{move.what[:1].upper()}{move.what[1:]}"
     if move.kind == "step":
         if move.turn == "undo":
-            return f"{what} is back. /undo takes it back again.", ""
-        return f"{what} was taken back. /redo brings it back.", ""
+            return f"{what} is back. To take it back again", "cdd checkpoint redo"
+        return f"{what} was taken back. To bring it back", "cdd checkpoint undo"
     match move.turn:
         case "undo":
             return f"{what} was undone. To redo it", "cdd checkpoint redo"

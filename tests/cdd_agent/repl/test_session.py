@@ -404,9 +404,9 @@ def test_a_step_is_undone_and_brought_back_once_the_user_agrees(
     assert "Nothing was changed." in sitting.says("/undo")
     told = sitting.says("/undo")
     assert "Take step 1 of minutes-lost back? [y/N]" in told
-    assert "Step 1 of minutes-lost was taken back. /redo brings it back." in told
+    assert "Step 1 of minutes-lost was taken back. To bring it back: /redo" in told
     assert "pending" in sitting.says(f"/status {SLUG}")
-    assert "Step 1 of minutes-lost is back. /undo takes it back again." in sitting.says("/redo")
+    assert "Step 1 of minutes-lost is back. To take it back again: /undo" in sitting.says("/redo")
     assert "/undo takes the last step back" in sitting.says("/redo")
 
 

@@ -1,5 +1,6 @@
 """A repository is generated from a planning graph: nodes on a private branch, subgraphs landed, all of it one run."""
 
+import io
 import re
 import shutil
 import signal
@@ -19,9 +20,11 @@ from cdd_agent.errors import BudgetSpent, ExitCode, GateClosed, UsageError
 from cdd_agent.events import AttemptStarted, Emit, Event, Notice, StepFinished
 from cdd_agent.generation.plan import GenerationPlan, load_plan
 from cdd_agent.git.repository import CommitId
+from cdd_agent.repl.checkpoint_actions import CheckpointView
 from cdd_agent.repl.generation_actions import Boundary
 from cdd_agent.repl.render import show_other_runs, show_ticket
 from cdd_agent.repl.review_actions import show_overview
+from cdd_agent.repl.screen import Screen
 from cdd_agent.repl.state import SessionState
 from cdd_agent.runs.back import Back
 from cdd_agent.runs.output_folder import is_output, prepare_output
@@ -208,11 +211,18 @@ def test_undo_takes_a_subgraph_back_and_redo_brings_it_again(output: Output) -> 
 def test_a_rollback_of_a_subgraph_takes_back_what_landed_after_it_and_can_be_undone(output: Output) -> None:
     before, landed, state = output.git("rev-parse", "HEAD"), output.landed, output.state
     back = Back.of_project(output.folder, emit=output.seen.append)
-    back.go(back.plan_landing("wordkit", "text"))
+    shown = io.StringIO()
+    view = CheckpointView(back, screen=Screen(shown))
+    plan = back.plan_landing("wordkit", "text")
+    view.report_move(plan, back.go(plan))
     assert output.landed == landed[-1:]
     assert set(output.statuses) == {"pending"}
-    back.go(back.plan_return())
+    plan = back.plan_return()
+    view.report_move(plan, back.go(plan))
     assert (output.git("rev-parse", "HEAD"), output.state) == (before, state)
+    words = " ".join(shown.getvalue().split())
+    assert "Text of wordkit and what landed after it was taken back. To bring it back: cdd checkpoint undo" in words
+    assert "Text of wordkit and what landed after it is back. To take it back again: cdd checkpoint redo" in words
 
 
 def test_a_rollback_never_takes_back_a_commit_of_the_user(output: Output) -> None:
