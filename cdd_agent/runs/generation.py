@@ -419,7 +419,9 @@ class Generation:
         """Return the message of the commit with which a subgraph lands."""
         numbers = sorted(self._list_numbers(group))
         passed = [n for n in numbers if self.run.state.execution(n).status == Status.COMPLETED]
-        subject = f"feat: complete {group.name} (nodes {numbers[0]}-{numbers[-1]})"
+        first, last = numbers[0], numbers[-1]
+        landed = f"node {first}" if first == last else f"nodes {first}-{last}"
+        subject = f"feat: complete {group.name} ({landed})"
         if len(passed) < len(numbers):
             subject = f"feat: complete part of {group.name} ({len(passed)} of {len(numbers)} nodes)"
         return f"{subject}\n\nTicket: {self.plan.slug}\nLanding: {group.name}\n"
