@@ -404,9 +404,8 @@ class GraphView:
     def describe_links(self, node: "Node") -> str:
         """Return how many nodes a node needs, and how many need it."""
         needs, needed_by = len(self.needs[node.id]), len(self.needed_by[node.id])
-        return ", ".join(
-            text for count, text in ((needs, f"needs {needs}"), (needed_by, f"needed by {needed_by}")) if count
-        )
+        counts = (("needs", needs), ("needed by", needed_by))
+        return ", ".join(f"{verb} {format_count(count, 'node')}" for verb, count in counts if count)
 
     def as_fields(self) -> list[dict[str, object]]:
         """Return the groups as JSON."""
