@@ -15,7 +15,7 @@ from cdd_agent.cli.invocation import Invocation, headless
 from cdd_agent.errors import GateClosed, Interrupted, UsageError, format_count, join_first, suggest
 
 if TYPE_CHECKING:
-    from cdd_agent.generation.given_tests import TestResults
+    from cdd_agent.generation.given_tests import GivenResults
     from cdd_agent.generation.plan import GenerationPlan
     from cdd_agent.repl.generation_actions import Preview
     from cdd_agent.tickets.graph import Graph, Node, NodeId
@@ -203,7 +203,7 @@ class GenerateCommand:
         """Return the files of the package that no node writes, as they lie beside the graph."""
         from cdd_agent.generation.data_files import find_data_folder, read_data
 
-        return read_data(self._plan.graph, self._plan.layout, find_data_folder(self._request.graph))
+        return read_data(self._plan.graph, self._plan.layout, folder=find_data_folder(self._request.graph))
 
     def _read_tests(self) -> dict[str, bytes]:
         """Return the given tests with pytest's settings for them; none if cdd writes the tests."""
@@ -371,7 +371,7 @@ class GenerateCommand:
     def _hint(self) -> str:
         return f"continue: {self._format_command()}"
 
-    def _require_tests(self, results: "TestResults") -> None:
+    def _require_tests(self, results: "GivenResults") -> None:
         """Raise ``GateClosed`` unless all given tests pass."""
         from pytest_tdd_agent.report import list_failing
 

@@ -38,7 +38,7 @@ def copy_data(graph: Graph, package: PackageFiles, *, to: Path) -> int:
     return number
 
 
-def read_data(graph: Graph, layout: Layout, folder: Path) -> dict[str, bytes]:
+def read_data(graph: Graph, layout: Layout, *, folder: Path) -> dict[str, bytes]:
     """Return path in the repository -> content of the data that a graph lists and ``folder`` holds.
 
     Raises ``UsageError`` for a path outside of the package, and for what cannot be read.

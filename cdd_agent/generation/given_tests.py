@@ -162,10 +162,9 @@ class MissingCode:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TestResults:
+class GivenResults:
     """How the given tests end, and which nodes they enter."""
 
-    __test__ = False  # no class of tests
     plan: GenerationPlan
     report: SuiteReport
     """Of all tests."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from cdd_agent.errors import GateClosed, UsageError
 from cdd_agent.events import Emit, Notice
 from cdd_agent.generation.evidence import JudgedNode, SubgraphCheck, SubgraphEvidence
-from cdd_agent.generation.given_tests import TestResults
+from cdd_agent.generation.given_tests import GivenResults
 from cdd_agent.generation.late_code import write_late_code
 from cdd_agent.git.commits import commit_merge, commit_paths
 from cdd_agent.git.repository import CommitId, has_ref
@@ -69,7 +69,7 @@ class Generation:
         """Tries the installation of the result."""
         self.continues: Callable[[Group, CommitId], bool] = lambda _group, _commit: True
         """Returns, after a subgraph has landed with a commit, whether the run continues."""
-        self.tests: TestResults | None = None
+        self.tests: GivenResults | None = None
         """The results of the last run of the tests that the user gives."""
         self._left: frozenset[int] = frozenset()
         """Nodes that stay as they are."""
@@ -291,13 +291,13 @@ class Generation:
 
     # Tests that the user gives
 
-    def _run_given_tests(self) -> TestResults:
+    def _run_tests(self) -> GivenResults:
         """Run all tests of the user on the private branch, and return which nodes they enter, and how they end."""
         context = self.run.context
         context.workplace.begin()
         task = SuiteTask(context=context, purpose="all tests", keep=context.reports / "given.json", is_anew=True)
         report = context.require_report(context.finish_for_gate(task))
-        return TestResults(plan=self.plan, report=report, entered=load_impact(context.impact_path).files)
+        return GivenResults(plan=self.plan, report=report, entered=load_impact(context.impact_path).files)
 
     def _correct_failing(self, group: Group) -> None:
         """Let nodes of a subgraph be written again, once, that tests enter which fail and wait for nothing."""
@@ -305,7 +305,7 @@ class Generation:
         numbers = set(state.numbers(Status.COMPLETED)).intersection(self._list_numbers(group))
         if not numbers:
             return
-        self.tests = results = self._run_given_tests()
+        self.tests = results = self._run_tests()
         waiting = source.find_waiting(results.report, context=self.run.context)
         # All attempts at a node were used for those that failed when it landed in part.
         attempts = (attempt for step in state.step_executions.values() for attempt in step.attempts)
@@ -368,7 +368,7 @@ class Generation:
 
     # The files around the code
 
-    def _read_results(self, tests: TestResults | None = None) -> GenerationResults:
+    def _read_results(self, tests: GivenResults | None = None) -> GenerationResults:
         run = self.run
         return GenerationResults(
             tests=tests,
@@ -385,7 +385,7 @@ class Generation:
         context, repository = self.run.context, self._branch.repository
         tip = context.workplace.begin()
         if self.plan.has_tests:
-            self.tests = self._run_given_tests()
+            self.tests = self._run_tests()
             self._tag_proved(self.tests)
             report: SuiteReport | None = self.tests.report
         else:
@@ -404,7 +404,7 @@ class Generation:
         commit_paths(repository, message, paths=tuple(written))
         self._bring(message, name="the assembly")
 
-    def _tag_proved(self, tests: TestResults) -> None:
+    def _tag_proved(self, tests: GivenResults) -> None:
         """Tag the landings of the subgraphs that the given tests prove to the last node."""
         found = self._read_results(tests).describe(now=self.run.clock.now()).subgraphs
         for group, outcome in zip(self.plan.groups, found, strict=True):

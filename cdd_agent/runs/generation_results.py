@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from cdd_agent.generation.assembly import Assembly
 from cdd_agent.generation.generation_report import CHECKPOINT, write_checkpoint
-from cdd_agent.generation.given_tests import TestResults
+from cdd_agent.generation.given_tests import GivenResults
 from cdd_agent.generation.installation import InstallationTrial, ask_environment, download_wheels
 from cdd_agent.generation.layout import SOURCES
 from cdd_agent.generation.outcome import (
@@ -87,7 +87,7 @@ class GenerationResults:
     """The folder of the records, to which the paths of reports are relative."""
     resume: str
     """The command that continues the generation."""
-    tests: TestResults | None = None
+    tests: GivenResults | None = None
     """The results of the tests that the user gives, if the repository has such."""
 
     def describe(self, *, now: str, installation: InstallationCheck | None = None) -> GenerationOutcome:

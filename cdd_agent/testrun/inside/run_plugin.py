@@ -17,7 +17,6 @@ import json
 import marshal
 import os
 import sys
-import threading
 from hashlib import sha256
 from importlib import import_module
 from importlib.machinery import SourceFileLoader
@@ -200,7 +199,7 @@ class _Entered:
             self._entered.append(code)
         return self._monitoring.DISABLE
 
-    def _trace(self, frame: FrameType, event: str, argument: object) -> None:
+    def _trace(self, frame: FrameType, *_: object) -> None:
         name = self._names.get(id(frame.f_code))
         if name is not None and self._test:
             self.files[self._test].update((frame.f_code.co_filename, name))
@@ -229,7 +228,7 @@ class _Entered:
         if self._tool is None and _TRACES:
             # Again for each test: one that traces itself ends this.
             _settrace(self._trace)
-            threading.settrace(self._trace)
+            _modules["threading"].settrace(self._trace)  # pytest has imported it
         elif self._tool is None and "coverage" in sys.modules:
             self._follow_coverage(nodeid)
 

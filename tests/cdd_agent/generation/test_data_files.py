@@ -35,9 +35,9 @@ def test_data_go_from_the_package_to_the_folder_beside_the_graph_and_into_the_re
     files = read_package(str(package), search=())
     graph, folder = extract_graph(files).graph, find_data_folder(tmp_path / "graph.json")
     assert copy_data(graph, files, to=folder) == 1
-    assert read_data(graph, Layout.of(graph, "graph"), folder) == {WORDS: b"one\xff"}
+    assert read_data(graph, Layout.of(graph, "graph"), folder=folder) == {WORDS: b"one\xff"}
     (folder / WORDS).unlink()
-    assert read_data(graph, Layout.of(graph, "graph"), folder) == {}
+    assert read_data(graph, Layout.of(graph, "graph"), folder=folder) == {}
 
 
 @pytest.mark.parametrize(
@@ -45,11 +45,11 @@ def test_data_go_from_the_package_to_the_folder_beside_the_graph_and_into_the_re
 )
 def test_data_outside_of_the_package_are_refused(path: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="which is not in the package sums"):
-        read_data(*list_data(path), tmp_path)
+        read_data(*list_data(path), folder=tmp_path)
 
 
 def test_links_among_the_data_are_refused(tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "sums").symlink_to("/etc")
     with pytest.raises(UsageError, match="is a link, or in a folder that is one"):
-        read_data(*list_data("src/sums/passwd"), tmp_path)
+        read_data(*list_data("src/sums/passwd"), folder=tmp_path)

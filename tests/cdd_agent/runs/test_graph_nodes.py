@@ -67,12 +67,15 @@ class Kit:
         graph = replace(make_graph(*self.nodes), metadata={"package": "kit", **self.metadata})
         return GenerationPlan(graph=graph, layout=Layout.of(graph, "kit"), source=self.folder / "graph.json")
 
-    def say(self, title: str, phase: str, *attempts: dict[str, str]) -> None:
-        """Add a turn for each attempt: the files that it writes, or none to give up."""
+    def say(self, title: str, phase: str, *attempts: dict[str, str], is_again: bool = False) -> None:
+        """Add a turn for each attempt: the files that it writes, or none to give up.
+
+        ``is_again``: its tests exist.
+        """
         for number, files in enumerate(attempts, start=1):
             calls: list[dict[str, object]] = []
             for path, text in files.items():
-                if phase == "green":
+                if phase == "green" or is_again:
                     calls.append({"type": "tool_use", "name": "Read", "input": {"file_path": path}})
                 calls.append({"type": "tool_use", "name": "Write", "input": {"file_path": path, "content": text}})
             ends = [{"type": "tool_use", "name": "CompleteImplementation", "input": {"implementation_files": []}}]
@@ -337,6 +340,28 @@ def test_revert_on_failure(kit: Kit) -> None:
     assert kit.made.context.repository.git("log", ("--format=%s",)).splitlines() == [
         "chore: scaffold and skeleton of kit (2 nodes)"
     ]
+
+
+def test_a_node_that_means_something_else_now_gets_other_tests(kit: Kit) -> None:
+    kit.nodes = (DOUBLE,)
+    kit.say("first.double", "red", write_tests("first", "double"))
+    kit.say("first.double", "green", GOOD)
+    kit.run(1)
+    kit.turns.clear()
+    kit.nodes = (replace(DOUBLE, docstring="Do double, and change the sign."),)
+    tests = {path: text.replace("== ", "== -") for path, text in write_tests("first", "double").items()}
+    kit.say("first.double", "red", tests, is_again=True)
+    kit.say("first.double", "green", {FIRST: write_body("double", "    return -2 * x\n")})
+    made = kit.compose().generation(kit.plan, resume="again").run
+    with made.running():
+        made.source.least_tests = 1
+        made.retry(1, guidance="The graph has changed.")
+        made.run_step(made.step(1))
+    step = made.state.execution(1)
+    assert (step.status, list_attempts(step)) == ("completed", PASSED)
+    tree = made.context.workplace.tree.root
+    assert (tree / "tests/test_first.py").read_text() == tests["tests/test_first.py"]
+    assert "return -2 * x" in (tree / FIRST).read_text()
 
 
 def test_leaves_that_the_skeleton_completes_pass_without_the_model(kit: Kit) -> None:
