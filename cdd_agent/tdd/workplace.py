@@ -7,7 +7,7 @@ the tip, applied to the user's HEAD, and landed in the user's files.
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from cdd_agent.testrun.missing_files import CopyPlaces, find_missing_files
 from cdd_agent.untrusted.known_values import KnownValues
 from cdd_agent.untrusted.paths import is_secret
 from cdd_agent.work.state import lock_repository
-from pytest_tdd_agent.report import SuiteReport
+from pytest_tdd_agent.report import Failure, SuiteReport
 
 _CHOICES: tuple[tuple[Choice | None, str], ...] = (
     ("merge", "merge: write both versions into these files, with conflict marks"),
@@ -82,6 +82,8 @@ class Workplace:
     """Ignored files and folders of the user that are in the run tree, or mounted there."""
     _tip: CommitId | None = None
     _values: KnownValues | None = None
+    _searched: set[int] = field(default_factory=set)
+    """Hashes of the failures that ``explain_missing`` has searched."""
 
     @property
     def tree(self) -> Repository:
@@ -168,7 +170,8 @@ class Workplace:
             left_out=self.ignored.left_out,
             has_others=True,
         )
-        for path, nodeid in find_missing_files(report, places, output=output).items():
+        new = report and self._select_new(report)
+        for path, nodeid in find_missing_files(new, places, output=output).items():
             other = places.find_other(path)
             if other == "..":
                 why = "is outside of your repository"
@@ -180,6 +183,22 @@ class Workplace:
                 why = "git ignores"
                 remedy = f"To add it: {format_inclusion(self.user, path, project=self.project)}"
             yield f"{nodeid} fails and names {path}, which {why}, so the run tree does not have it. {remedy}"
+
+    def _select_new(self, report: SuiteReport) -> SuiteReport:
+        """Return a report with those failures that were not searched: hundreds can be the same in run after run."""
+        left_out = tuple(self.ignored.left_out)
+
+        def is_new(nodeid: str, failure: Failure | None) -> bool:
+            key = hash((left_out, nodeid, failure))
+            is_known = key in self._searched
+            self._searched.add(key)
+            return not is_known
+
+        return replace(
+            report,
+            tests=tuple(case for case in report.tests if case.failure and is_new(case.nodeid, case.failure)),
+            collect_errors=tuple(error for error in report.collect_errors if is_new(error.nodeid, error.failure)),
+        )
 
     def _set_up(self, tip: CommitId, *, setup: Callable[[], Result]) -> None:
         self.emit(Notice(text="Preparing the run tree with worktree_setup."))

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import TypeAlias
@@ -17,7 +18,7 @@ from pytest_tdd_agent.report import FAILING, Failure, SuiteReport
 _MOST_CHARACTERS = 20_000
 _MOST_WORDS = 2_000
 _MOST_SOURCES, _SOURCE_BYTES = 5, 200_000
-Lookup: TypeAlias = Callable[[str, bool], Iterator[str]]
+Lookup: TypeAlias = Callable[[str, bool], tuple[str, ...]]
 """Returns the missing files that a word names; the flag says that the text is about something missing."""
 _QUOTED = re.compile(r"'([^'\n]{1,300})'|\"([^\"\n]{1,300})\"|`([^`\n]{1,300})`")
 _WORD = re.compile(r"[\w.@+~/\\-]{2,300}")
@@ -144,7 +145,8 @@ def _make_lookup(places: CopyPlaces) -> Lookup:
         if len(nearer) == 1 and _is_missing(nearer[0], places):
             yield nearer[0]
 
-    return find
+    # The failures of one run have most words in common.
+    return cache(lambda word, says_missing: tuple(find(word, says_missing)))
 
 
 def _is_missing(path: str, places: CopyPlaces) -> bool:

@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
+from itertools import chain
 from pathlib import Path, PurePosixPath
 
 import msgspec
@@ -111,6 +112,8 @@ class ReportStore:
     place: str = ""
     """The work during which tests run now, for the origin of their reports."""
     _records: list[_Record] = field(default_factory=list)
+    _saved: set[str] = field(default_factory=set)
+    """The names of the files of ``_records``, which need not be read."""
     _digests: dict[str, tuple[tuple[int, ...], str]] = field(default_factory=dict)
 
     def describe(self, suite: Suite, targets: tuple[str, ...]) -> Scene | None:
@@ -137,10 +140,11 @@ class ReportStore:
 
         ``spans_commits``: git's own folder may differ, as for a baseline on the files that the last gate has judged.
         """
-        found = [record for record in self._records if record.rest == scene.rest] + list(self._load(scene.rest))
-        for record in found:
+        found = list[_Record]()
+        for record in chain([each for each in self._records if each.rest == scene.rest], self._load(scene.rest)):
             if record.files == scene.files and (spans_commits or _has_same_git(record, scene)):
                 return _make_run(record, "the same tests on the same files")
+            found.append(record)
         # A document that no test reads: of what a docs step changes, tests run only what these files can reach.
         for record in found:
             changed = _list_modified(record.files, scene.files)
@@ -249,6 +253,8 @@ class ReportStore:
         if self.folder is None:
             return
         for path in self._list_files(f"{rest[:20]}-*.json"):
+            if path.name in self._saved:
+                continue
             try:
                 data = read_ordinary(path, limit_bytes=_RECORD_BYTES)
                 record = msgspec.json.decode(data, type=_Record)
@@ -272,7 +278,9 @@ class ReportStore:
         # A full disk costs a run of the tests later, and nothing else.
         with contextlib.suppress(OSError):
             if len(body) < _RECORD_BYTES:
-                write_atomic(self.folder / f"{record.rest[:20]}-{files[:20]}.json", body)
+                name = f"{record.rest[:20]}-{files[:20]}.json"
+                write_atomic(self.folder / name, body)
+                self._saved.add(name)
             left_bytes = _KEPT_BYTES
             for place, path in enumerate(self._list_files("*.json")):
                 left_bytes -= path.stat().st_size

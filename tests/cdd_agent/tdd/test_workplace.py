@@ -354,6 +354,7 @@ def test_other_ignored_files_are_named_where_the_user_has_not_decided(ground: Gr
     (told,) = ground.place.explain_missing(report, output="")
     assert told.startswith("t.py::test fails and names data/a.csv, which git ignores")
     assert told.endswith(f"echo /data/a.csv >> {ground.user.root}/.cdd/worktree-include && cdd trust")
+    assert not [*ground.place.explain_missing(report, output="")], "the same failure is not searched again"
 
 
 def test_what_no_list_can_add_is_explained_too(ground: Ground) -> None:

@@ -214,6 +214,18 @@ def test_another_process_uses_a_report(suite: FakeSuite, tmp_path: Path) -> None
     assert find(ReportStore(folder=tmp_path / "none"), suite) is None
 
 
+def test_a_process_does_not_read_the_files_of_its_own_records(suite: FakeSuite, tmp_path: Path) -> None:
+    folder = tmp_path / "records"
+    store = ReportStore(folder=folder)
+    keep(store, suite)
+    (path,) = folder.iterdir()
+    path.write_bytes(b"damaged")
+    assert find(store, suite) is not None
+    (suite.root / "prices.py").write_text("price = 7\n")
+    assert find(store, suite) is None
+    assert path.exists(), "a damaged file that is read is deleted"
+
+
 def test_a_damaged_record_is_as_none(suite: FakeSuite, tmp_path: Path) -> None:
     folder = tmp_path / "records"
     keep(ReportStore(folder=folder), suite)
