@@ -104,8 +104,9 @@ def pair(text: str, new: str) -> Iterator[tuple[str, str]]:
 
 def find_tests(workshop: Workshop) -> Path:
     """Return the folder or file with the tests of a library."""
-    places = ("own_tests", "tests", "test", "testing")
-    return next(path for place in places if (path := workshop.project / place).is_dir())
+    folders = (workshop.project / place for place in ("own_tests", "tests", "test", "testing"))
+    files = sorted(workshop.project.glob("test*.py"))
+    return next(path for path in (*folders, *files) if path.exists())
 
 
 def examine(library: Library, *, sandbox: str, jobs: int) -> Finding:
