@@ -40,8 +40,8 @@ class PlannedModule:
     docstring: str = ""
     code: str = ""
     """Without its docstring and ``from __future__``; empty if it cannot be compiled."""
-    future: set[str] = field(default_factory=set)
-    """What its code imports from ``__future__``."""
+    future: dict[str, str] = field(default_factory=dict)
+    """What its code imports from ``__future__`` -> as an alias, such as ``annotations as _annotations``."""
     has_all_imports: bool = False
     """Whether the code imports everything that its definitions need."""
     unreadable: str = ""
@@ -136,7 +136,7 @@ def _take_out_future(code: str, tree: ast.Module, *, module: PlannedModule) -> s
     for each in tree.body:
         is_future = isinstance(each, ast.ImportFrom) and each.module == "__future__"
         if isinstance(each, ast.ImportFrom) and is_future:
-            module.future |= {alias.name for alias in each.names}
+            module.future |= {alias.name: ast.unparse(alias) for alias in each.names}
         if is_future or (each is tree.body[0] and ast.get_docstring(tree) is not None):
             first, last = each.lineno - 1, each.end_lineno or each.lineno
             lines[first:last] = ["" for _ in lines[first:last]]
@@ -179,12 +179,10 @@ def _stub_definition(
     # A definition without a docstring repeats its signature there.
     if documented is not None and definition.docstring != write_header(documented):
         _add_docstring(documented, definition.docstring)
-    for each in own:
-        if (
-            isinstance(each, ast.ClassDef)
-            and not _is_data(each)
-            and not any(isinstance(x, Function) for x in each.body)
-        ):
+    # The methods of a class that was extracted are all known, though they can be below ``if``.
+    for each in own if not module.has_all_imports else ():
+        has_methods = any(isinstance(x, Function) for x in each.body)
+        if isinstance(each, ast.ClassDef) and not has_methods and not _is_data(each):
             each.body += ast.parse("def __init__(self, *args, **kwargs): ...").body
     if _stub_bodies(statements, error=choose_stub_error(definition.docstring)):
         module.raising.add(definition.name)

@@ -143,10 +143,10 @@ class _Writer:
     def _write_imports(self) -> list[str]:
         """Return the blocks of import lines: future, standard library, own package, and those for types alone."""
         statements = [each for group in self.module.groups.values() for each in group]
-        names = {*self.module.future}
+        names = dict(self.module.future)
         if not self.module.has_all_imports and _has_annotation(statements):
-            names.add("annotations")
-        future = [_write_from("__future__", names)] if names else []
+            names.setdefault("annotations", "annotations")
+        future = [_write_from("__future__", names.values())] if names else []
         if self.module.has_all_imports:
             return ["\n".join(future)]
         standard = _find_standard(

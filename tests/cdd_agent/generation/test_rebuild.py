@@ -36,12 +36,14 @@ def test_the_graph_of_a_package_has_everything_but_its_bodies(name: str, tmp_pat
 @pytest.mark.parametrize("indent", ["  ", "\t"])
 def test_odd_code_is_rebuilt_as_it_was(indent: str, tmp_path: Path) -> None:
     text = (
-        "from __future__ import annotations\nimport sys\n\n# a comment\nif sys.argv:\n>@staticmethod  # why\n"
+        "from __future__ import annotations as _later\nimport sys\n\n# a comment\nif sys.argv:\n>@staticmethod  # why\n"
         ">def f(a: 'x' = {}): '''Two\n>lines.'''; return  a\nelse:\n>f = None\n\n"
         'class K(\n>object,\n):\n>"""Doc.\n\n>>More.\n>"""\n>x: int = 3; y = 4\n'
         ">if x:\n>>def m(self):\n>>>return '''a\nb'''\n"
         ">async def n(self): yield 1\n>@property\n>def p(self): return 1\n"
         ">@p.setter\n>def p(self, value):\n>>'''Set.'''\n\n"
+        "class L:\n>if sys.argv:\n>>def m(self): return 1\n"
+        "if sys.argv:\n>class M:\n>>n = 1\nelse:\n>class M:\n>>def m(self): return 1\n"
         "def made(): return 3\nLIMIT = made(); OTHER = LIMIT + 1\n__all__ = ['f']\nlambda: f\n"
     ).replace(">", indent)
     package = PackageFiles(package="app", sources={"app/__init__.py": text.encode(), "app/empty.py": b""})
