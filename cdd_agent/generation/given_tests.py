@@ -243,6 +243,11 @@ def is_inside(name: str, definitions: Collection[str]) -> bool:
     return any(".".join(parts[: at + 1]) in definitions for at in range(len(parts)))
 
 
+def is_conftest(nodeid: str) -> bool:
+    """Return whether a file that cannot be collected is one that pytest loads before all tests beside it."""
+    return nodeid.rpartition("/")[2] == "conftest.py"
+
+
 def group_tests(chosen: Collection[str], among: Iterable[str]) -> tuple[str, ...]:
     """Return functions, classes and files for the ``chosen`` tests: those in which all tests ``among`` are chosen.
 

@@ -15,10 +15,10 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import assert_never
 
-from cdd_agent.errors import UsageError
+from cdd_agent.errors import EnvironmentMissing, UsageError
 from cdd_agent.events import Notice
 from cdd_agent.generation.diagnosis import Facts, diagnose
-from cdd_agent.generation.given_tests import MissingCode, group_tests, is_inside, list_changed
+from cdd_agent.generation.given_tests import MissingCode, group_tests, is_conftest, is_inside, list_changed
 from cdd_agent.generation.imports import ImportSources, add_imports
 from cdd_agent.generation.installation import ask_environment
 from cdd_agent.generation.late_code import write_late_code
@@ -243,7 +243,8 @@ class GraphNodes:
         report, entered = self._read_results(run.context)
         read = partial(_read_committed, repository=run.context.repository)
         entering = self._find_missing([node], read).find_waiting(report, entered)
-        return group_tests(entering, list_failing(report))
+        # No test is in a conftest.py. While one waits, a node is written from its docstring.
+        return group_tests({each for each in entering if not is_conftest(each)}, list_failing(report))
 
     def _list_affected(self, node: Node, context: Context) -> frozenset[str]:
         """Return the files of passing tests that enter functions of other nodes which the attempt has changed."""
@@ -267,9 +268,23 @@ class GraphNodes:
                     old.unlink()
                 context.workplace.begin()
                 task = SuiteTask(context=context, purpose="all tests before the node", keep=kept, spans_commits=True)
-                context.require_report(context.finish_for_gate(task))
+                self._require_conftest(context.require_report(context.finish_for_gate(task)), context)
             self._before = (kept, load(kept), load_impact(context.impact_path).files)
         return self._before[1:]
+
+    def _require_conftest(self, report: SuiteReport, context: Context) -> None:
+        """Raise ``EnvironmentMissing`` if a ``conftest.py`` keeps all tests from running, and waits for nothing."""
+        waiting = self.find_waiting(report, context=context)
+        for error in report.collect_errors:
+            if not is_conftest(error.nodeid):
+                continue
+            if error.nodeid not in waiting:
+                hint = "install what it needs, or correct it or the code that it calls; then the same command"
+                raise EnvironmentMissing(f"No test can run. {error.failure.text.strip()}", hint=hint)
+            text = f"{error.nodeid} needs code that is not written yet, so no test can run until it is."
+            if text not in context.told:
+                context.told.add(text)
+                context.emit(Notice(text=text))
 
     def _find_missing(self, nodes: Iterable[Node], read: Callable[[str], str], *, is_all: bool = False) -> MissingCode:
         """Return ``nodes`` as code that is missing; ``is_all``: with the code that waits for other code."""

@@ -36,7 +36,7 @@ from cdd_agent.tdd.context import Brief, Brought, SuiteTask
 from cdd_agent.tdd.file_check import FileCheck, Work
 from cdd_agent.tdd.phase_task import PhaseTask, is_refuted
 from cdd_agent.tdd.step import load_report
-from cdd_agent.testrun.suite import SuiteRun
+from cdd_agent.testrun.suite import SuiteRun, save_report
 from cdd_agent.untrusted.keys import mask
 from cdd_agent.untrusted.text import format_line
 from cdd_agent.work.finding import Finding
@@ -296,14 +296,19 @@ class Judge:
         if files:
             return self._run_all(work, keep=keep, added=files)
         report = self.task.baseline.report
-        known = SuiteRun(report=report, output="", duration_s=0.0)
-        self.task.context.replace_results(report, known, keep=keep)
+        if report.tests:
+            known = SuiteRun(report=report, output="", duration_s=0.0)
+            self.task.context.replace_results(report, known, keep=keep)
+        else:  # what could not be collected can be now
+            save_report(report, keep)
         return self._judge_report(report, work), report
 
     def _run_all(self, work: Work, *, keep: Path, added: tuple[str, ...] = ()) -> tuple[Verdict, SuiteReport | None]:
         """Run and judge all tests; with ``added``, those files alone, and the others as in the baseline."""
         context = self.task.context
-        purpose = f"{'the added tests' if added else name_scope(context.policy.gate_runs)} for the gate"
+        is_addition = added and not context.policy.runs_targets_only
+        scope = "the added tests" if is_addition else name_scope(added or context.policy.gate_runs)
+        purpose = f"{scope} for the gate"
         others = leave_out_files(self.task.baseline.report, added) if added else None
         run = context.run_for_gate(purpose, keep=keep, before=work.snapshot, added=added, others=others)
         self.reused = run.reused

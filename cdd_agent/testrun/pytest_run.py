@@ -44,7 +44,7 @@ from cdd_agent.testrun.records import RecordedRun, record_run
 from cdd_agent.testrun.suite import PYTEST, Conventions, NoReport, SuiteRun, describe_time_out, save_report
 from cdd_agent.untrusted.documents import encode_json
 from pytest_tdd_agent.recording.assembly import UNFINISHED
-from pytest_tdd_agent.report import Case, Failure, SuiteReport, summarize_internal_error
+from pytest_tdd_agent.report import Case, CollectError, Failure, Frame, SuiteReport, summarize_internal_error
 from pytest_tdd_agent.wording import explain
 
 _LEAST_BYTES = 30_000
@@ -115,6 +115,7 @@ _REFUSAL = re.compile(
 _NOT_FOUND = ("missing_module", "import_error")
 """Kinds of failures whose missing name may be a module."""
 _CONFTEST = re.compile(r"^(ImportError while loading conftest '.+?')\..*?^E +(.+?)$", re.M | re.S)
+_CONFTEST_FRAME = re.compile(r"^([^\s:]+\.py):(\d+): in (\S+)$", re.M)
 
 
 def _add_endless_tests(report: SuiteReport, nodeids: tuple[str, ...], *, limit_s: float) -> SuiteReport:
@@ -123,6 +124,31 @@ def _add_endless_tests(report: SuiteReport, nodeids: tuple[str, ...], *, limit_s
     cases = (Case(each, "failed", each.partition("::")[0], 0, limit_s, failure=why) for each in nodeids)
     collected, deselected = report.collected + len(nodeids), report.deselected - len(nodeids)
     return replace(report, tests=(*report.tests, *cases), exit_status=1, collected=collected, deselected=deselected)
+
+
+def _report_conftest(result: Result, root: Path) -> SuiteReport | None:
+    """Return the report of a run that a ``conftest.py`` ended, as a file that could not be collected."""
+    found = _CONFTEST.search(result.output)
+    text = result.output[found.start() :] if found is not None else ""
+    frames = tuple(Frame(path, int(line), name) for path, line, name in _CONFTEST_FRAME.findall(text))
+    if found is None or not frames:
+        return None
+    exception, _, message = found[2].partition(": ")
+    failure = Failure(
+        phase="collect", kind="error", origin="test", exception=exception, message=message, frames=frames, text=text
+    )
+    return SuiteReport(
+        complete=True,
+        exit_status=_INTERRUPTED,
+        nonce="",
+        python="",
+        pytest="",
+        rootdir=str(root),
+        started_at="",
+        duration_s=0.0,
+        collect_errors=(CollectError(frames[0].path, failure),),
+        sandbox=result.level,
+    )
 
 
 def find_uninstalled_module(report: SuiteReport, root: Path) -> str | None:
@@ -213,6 +239,8 @@ OUTPUT_CAP_BYTES = 200_000
 _IMPORTS = "imports"
 """The folder with the redirection of imports."""
 _REFUSED = "pytest refused to run"
+_INTERRUPTED = 2
+"""The exit status with which pytest ends after errors in collection."""
 _USAGE_ERROR = 4
 """The exit status with which pytest refuses to run."""
 _CHECKED_HASH = b"\x03\0\0\0"
@@ -369,6 +397,10 @@ class PytestSuite:
             if why is not None:
                 run = self._pytest(private, nonce, arguments=("-o", "addopts=", *targets))
             report, failed = self._judge_records(run, private)
+            # Where tests wait for code, their conftest.py can wait too.
+            if failed is not None and failed.cause == "refused" and self.traces:
+                report = _report_conftest(run.result, self.root)
+                failed = failed if report is None else None
             noted = tuple(_read_origins(private))
             origins = _list_origins(noted, root=self.root)
             if report is not None and endless:
@@ -425,8 +457,9 @@ class PytestSuite:
         """Run pytest with the plugin in the folder ``private``, and read its records."""
         flaky = ("--tdd-agent-flaky", str(self.flaky)) if self.flaky else ()
         limit = ("--tdd-agent-test-timeout", str(self.seconds_per_test)) if self.seconds_per_test else ()
-        # Most tests fail while code is missing, and for each failure pytest would parse the sources in its traceback.
-        short = ("--tb=native",) if self.traces else ()
+        # Most tests fail while code is missing. For each failure, pytest would parse the sources in its traceback, and
+        # search the reports of all tests for its summary: with 6,500 failures, that took longer than the tests.
+        short = ("--tb=native", "--no-summary") if self.traces else ()
         run_plugin, plugin = f"tdd_agent_run_{nonce}", f"tdd_agent_{nonce}"
         arguments = (
             *("-p", run_plugin, "-p", f"no:{pytest_tdd_agent.__name__}", "-p", plugin),

@@ -12,6 +12,7 @@ import pytest
 
 from cdd_agent.compose import Composition
 from cdd_agent.config.options import Options
+from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.events import Event, GateJudged, Notice
 from cdd_agent.generation.given_tests import SETTINGS, read_tests, write_settings
 from cdd_agent.generation.plan import load_plan
@@ -171,6 +172,32 @@ def test_a_change_of_a_node_that_has_passed_runs_the_tests_that_enter_it(tmp_pat
     assert [reason.code for reason in refused.reasons] == ["broke_others"] * 2
     assert last.open
     assert "- **Regression Tests**: 1 regression found and reverted" in output.read("docs/generation_report.md")
+
+
+def test_nodes_are_written_without_tests_while_a_conftest_waits_for_code(tmp_path: Path) -> None:
+    output = Output(tmp_path / "shop", [])
+    (tmp_path / "given").mkdir()
+    (tmp_path / "given" / "conftest.py").write_text(
+        "import shop\n\nLIMIT = shop.total([3])\n\n\ndef pytest_collection_modifyitems(items):\n"
+        "    items[:] = [item for item in items if item.name != 'test_of_the_machine']\n"
+    )
+    state = output.run(tmp_path, {})
+    assert state.numbers(Status.COMPLETED) == (1, 2, 3, 4)
+    assert output.gates == [
+        "1 not importable (1 failed before)",
+        "1 not importable (1 failed before)",
+        "3 passed",
+        "3 passed",
+    ]
+    waiting = "tests/conftest.py needs code that is not written yet, so no test can run until it is."
+    assert [each.text for each in output.seen if isinstance(each, Notice)].count(waiting) == 1
+
+
+def test_a_conftest_that_waits_for_nothing_ends_the_run(tmp_path: Path) -> None:
+    (tmp_path / "given").mkdir()
+    (tmp_path / "given" / "conftest.py").write_text("import there_is_no_such_module\n")
+    with pytest.raises(EnvironmentMissing, match=r"No test can run(.|\n)*conftest.py:1: in <module>"):
+        Output(tmp_path / "shop", []).run(tmp_path, {})
 
 
 def test_the_report_names_what_no_test_proves(made: Output) -> None:

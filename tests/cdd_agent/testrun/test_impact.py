@@ -96,6 +96,24 @@ def test_a_suite_that_traces_notes_functions_and_what_an_import_enters(suite: Py
     assert found["shop.py"] == found["shop.py::Basket.add"] | found["shop.py::total"]
 
 
+def test_a_suite_that_traces_reports_a_conftest_that_cannot_be_imported_as_a_file(suite: PytestSuite) -> None:
+    write_project(suite.root)
+    (suite.root / "conftest.py").write_text("import shop\n\nCART = shop.Basket().missing()\n")
+    tracing = suite.without_cache().with_tracing()
+    report = tracing.run().report
+    assert report is not None
+    assert report.complete
+    (error,) = report.collect_errors
+    assert (error.nodeid, error.failure.exception) == ("conftest.py", "AttributeError")
+    assert [(frame.path, frame.line) for frame in error.failure.frames] == [("conftest.py", 3)]
+    (suite.root / "conftest.py").unlink()
+    (suite.root / "test_shop.py").write_text("def test(): assert False\n")
+    run = tracing.run()
+    assert run.report is not None
+    assert [case.outcome for case in run.report.tests] == ["failed"]
+    assert "FAILURES" not in run.output
+
+
 def test_a_run_of_some_tests_changes_only_what_is_known_of_them() -> None:
     known = ImpactMap(files={"a.py": ("t.py::one", "t.py::two"), "b.py": ("t.py::two",)})
     now = known.update({"c.py": {"t.py::two"}}, ran=["t.py::two[1]", "t.py::two[2]"])
