@@ -7,7 +7,7 @@ grows, such a test says nothing about the code that is there.
 import ast
 import configparser
 import os
-import re
+import shlex
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -28,29 +28,36 @@ from pytest_tdd_agent.report import Failure, SuiteReport, list_failing
 TESTS = "tests"
 """The folder of the tests in the repository."""
 SETTINGS = "pytest.ini"
-_IMPORT_MODE = re.compile(r"--import-mode[=\s]+(\w+)")
+_CONFTEST = "conftest.py"
+_OPTIONS = ("--asyncio-mode", "--import-mode", "-k", "-m", "-p", "-W")
+"""Options in ``addopts`` that decide which tests run, and how; each has a value."""
 MOST_FILES = 20_000
 MOST_BYTES = 200_000_000
 _HINT = "name the folder with the tests: --tests DIR"
-_OWN = frozenset({"testpaths", "pythonpath", "addopts", "norecursedirs", "minversion", "required_plugins", "cache_dir"})
+_OWN = frozenset({"testpaths", "pythonpath", "addopts", "minversion", "required_plugins", "cache_dir"})
 """Settings that name folders, versions or plugins of the other project."""
 
 
 def read_tests(place: Path) -> dict[str, bytes]:
     """Return the files of a folder with tests, or the one file, by their paths in the repository.
 
-    Links and caches are left out. Raises ``UsageError``.
+    So is the nearest ``conftest.py`` in a folder above, as far as the project goes. Links and caches are left out.
+    Raises ``UsageError``.
     """
     if not place.exists():
         raise UsageError(f"There is no folder {place}.", hint=_HINT)
-    files, size = dict[str, bytes](), 0
+    above = (folder / _CONFTEST for folder in _list_folders(place) if folder != place.resolve())
+    found = {path: _CONFTEST for path in above if path.is_file() and not path.is_symlink()}
+    chosen = dict([*found.items()][:1])
     for path in [place] if place.is_file() else _walk(place):
-        inside = path.name if place.is_file() else path.relative_to(place).as_posix()
+        chosen[path] = f"{TESTS}/{path.name if place.is_file() else path.relative_to(place).as_posix()}"
+    files, size = dict[str, bytes](), 0
+    for path, inside in chosen.items():
         try:
-            files[f"{TESTS}/{inside}"] = read_ordinary(path, limit_bytes=MOST_BYTES)
+            files[inside] = read_ordinary(path, limit_bytes=MOST_BYTES)
         except OSError as error:
             raise UsageError(f"{path} cannot be read: {error.strerror or error}.", hint=_HINT) from error
-        size += len(files[f"{TESTS}/{inside}"])
+        size += len(files[inside])
         if size > MOST_BYTES or len(files) > MOST_FILES:
             happened = f"{place} has more than {format_size(MOST_BYTES)}, or than {MOST_FILES:,} files."
             raise UsageError(happened, hint=_HINT)
@@ -75,16 +82,58 @@ def write_settings(place: Path) -> str:
     '[pytest]\\npythonpath = src\\ntestpaths = tests\\n'
     """
     settings = {"pythonpath": SOURCES, "testpaths": TESTS}
-    for folder in (place.resolve(), *place.resolve().parents):
-        found = _read_settings(folder)
-        if found is not None:
-            mode = _IMPORT_MODE.search(_format(found.get("addopts", "")))
-            settings |= {"addopts": f"--import-mode={mode[1]}"} if mode else {}
-            settings |= {key: _format(value) for key, value in found.items() if key not in _OWN}
-            break
-        if (folder / ".git").exists():
-            break
+    for folder in _list_folders(place):
+        found = _read_settings(folder) or {}
+        paths = [_move(folder / path, place.resolve()) for path in _split(found.get("pythonpath", ""))]
+        settings["pythonpath"] = " ".join(dict.fromkeys(filter(None, [settings["pythonpath"], *paths])))
+        options = [*_select_options(_split(found.get("addopts", "")))]
+        settings |= {"addopts": shlex.join(options)} if options else {}
+        settings |= {key: _format(value) for key, value in found.items() if key not in _OWN}
     return "[pytest]\n" + "".join(f"{key} = {value}\n" for key, value in settings.items())
+
+
+def _list_folders(place: Path) -> list[Path]:
+    """Return the folders of a project from that of its tests to that with pytest's settings, or its top.
+
+    If neither is found, it is the folder of the tests alone.
+    """
+    top = place.resolve() if place.is_dir() else place.resolve().parent
+    found = list[Path]()
+    for folder in (top, *top.parents):
+        found.append(folder)
+        if _read_settings(folder) is not None or (folder / ".git").exists():
+            return found
+    return [top]
+
+
+def _split(value: object) -> list[str]:
+    """Return the words of a setting."""
+    try:
+        return [str(each) for each in value] if isinstance(value, list) else shlex.split(str(value))
+    except ValueError:
+        return []
+
+
+def _move(path: Path, place: Path) -> str:
+    """Return where a folder is in the repository: in that of the tests, or the one around it; else empty."""
+    path = path.resolve()
+    if path == place.parent:
+        return "."
+    return Path(TESTS, path.relative_to(place)).as_posix() if path.is_relative_to(place) else ""
+
+
+def _select_options(words: Iterable[str]) -> Iterator[str]:
+    """Yield those of the options that decide which tests run, and how, with their values.
+
+    >>> [*_select_options(["-ra", "--cov", "-m", "not slow", "-pno:x", "--asyncio-mode=auto"])]
+    ['-m', 'not slow', '-pno:x', '--asyncio-mode=auto']
+    """
+    is_value = False
+    for word in words:
+        name = word.partition("=")[0] if word.startswith("--") else word[:2]
+        if is_value or name in _OPTIONS:
+            yield word
+        is_value = not is_value and word in _OPTIONS
 
 
 def _read_settings(folder: Path) -> Mapping[str, object] | None:

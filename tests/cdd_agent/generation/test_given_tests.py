@@ -85,7 +85,29 @@ def test_settings_come_along_but_not_those_about_the_other_project(file: str, te
     expected = (
         "[pytest]\npythonpath = src\ntestpaths = tests\naddopts = --import-mode=importlib\nmarkers = \n    a: b\n"
     )
+    written = written.replace("-mode importlib", "-mode=importlib")
     assert written.replace("markers = a", "markers = \n    a") == expected
+
+
+def test_options_that_choose_tests_and_paths_to_them_come_along(tmp_path: Path) -> None:
+    (tmp_path / "test" / "lib").mkdir(parents=True)
+    (tmp_path / "pytest.ini").write_text(
+        "[pytest]\naddopts = -ra --cov=src -m 'not slow' -p no:cov\npythonpath = . src test/lib\nnorecursedirs = bad\n"
+    )
+    assert write_settings(tmp_path / "test") == (
+        "[pytest]\npythonpath = src . tests/lib\ntestpaths = tests\naddopts = -m 'not slow' -p no:cov\n"
+        "norecursedirs = bad\n"
+    )
+
+
+def test_the_nearest_conftest_above_the_tests_comes_along(tmp_path: Path) -> None:
+    tests = tmp_path / "project" / "test"
+    tests.mkdir(parents=True)
+    for path in (tmp_path / "conftest.py", tmp_path / "project" / "conftest.py", tests / "test_a.py"):
+        path.write_text(path.parent.name)
+    assert {*read_tests(tests)} == {"tests/test_a.py"}, "pytest does not know where the project ends"
+    (tmp_path / "project" / "pytest.ini").write_text("[pytest]\n")
+    assert read_tests(tests) == {"conftest.py": b"project", "tests/test_a.py": b"test"}
 
 
 def test_settings_that_cannot_be_read_are_named(tmp_path: Path) -> None:
