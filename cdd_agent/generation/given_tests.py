@@ -17,7 +17,7 @@ from pathlib import Path
 from cdd_agent.errors import UsageError, format_size
 from cdd_agent.evidence import source
 from cdd_agent.evidence.source import Function, name_definitions
-from cdd_agent.generation.late_code import has_late_code
+from cdd_agent.generation.late_code import has_late_code, list_effects
 from cdd_agent.generation.layout import SOURCES
 from cdd_agent.generation.plan import GenerationPlan
 from cdd_agent.storage import read_ordinary
@@ -199,8 +199,12 @@ class MissingCode:
 
     @cached_property
     def _late(self) -> frozenset[str]:
-        """The modules with code that waits for stubs."""
-        return frozenset(path for path, text in self.texts.items() if self.counts_late and has_late_code(text))
+        """The modules with code that waits for stubs, and those that such code could change, as by ``register(f)``."""
+        late = {path: text for path, text in self.texts.items() if self.counts_late and has_late_code(text)}
+        names = {name for text in late.values() if "#: after " in text for name in list_effects(text)}
+        stems = (f"{SOURCES}/{name.replace('.', '/').rpartition('/')[0]}" for name in names)
+        changed = {path for stem in stems for path in (f"{stem}.py", f"{stem}/__init__.py")}
+        return frozenset(late.keys() | changed.intersection(self.texts))
 
     @cached_property
     def _lines(self) -> Mapping[str, frozenset[int]]:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import groupby
 
 from cdd_agent.evidence.source import Function
 from cdd_agent.generation.contents import PlannedModule, Symbol, iterate_early
@@ -44,6 +45,15 @@ def write_late_code(text: str, written: Collection[str]) -> str:
 def has_late_code(text: str) -> bool:
     """Return whether a module has code that still waits."""
     return any(_LATE.fullmatch(line) or _UNTIL.fullmatch(line) for line in text.split("\n") if "#: " in line)
+
+
+def list_effects(text: str) -> Iterator[str]:
+    """Yield the import paths that the statements of a module wait for which bind no name, such as ``register(f)``."""
+    found = (_LATE.fullmatch(line) for line in text.split("\n"))
+    for names, lines in groupby(found, lambda late: "" if late is None else late["names"]):
+        tree = parse_code("\n".join(late["code"] for late in lines if late is not None))
+        if names and tree is not None and any(isinstance(each, ast.Expr) for each in tree.body):
+            yield from names.split(", ")
 
 
 @dataclass(kw_only=True)

@@ -139,6 +139,14 @@ def test_a_test_waits_if_it_enters_a_module_with_code_that_waits() -> None:
     assert replace(late, counts_late=False).find_waiting(report(case), entered) == set()
 
 
+def test_a_test_waits_if_it_enters_a_module_that_code_that_waits_can_change() -> None:
+    texts = {"src/shop.py": MODULE, "src/plugins.py": "#: after shop.register, plugins.Tax: shop.register(Tax)\n"}
+    case, entered = failed("t.py::test_other", ASSERTION), {"src/shop.py": {"t.py::test_other"}}
+    assert replace(MISSING, texts=texts).find_waiting(report(case), entered) == {"t.py::test_other"}
+    texts["src/plugins.py"] = "TAX = None  #: until shop.register\n#: after shop.register: TAX = shop.register()\n"
+    assert replace(MISSING, texts=texts).find_waiting(report(case), entered) == set()
+
+
 def test_tests_are_grouped_where_nothing_else_is_in_the_group() -> None:
     among = [
         "a.py::A::x[1::2]",

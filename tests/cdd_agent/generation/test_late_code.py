@@ -1,4 +1,4 @@
-from cdd_agent.generation.late_code import write_late_code
+from cdd_agent.generation.late_code import list_effects, write_late_code
 from cdd_agent.generation.layout import Layout
 from cdd_agent.generation.skeleton import make_skeleton
 from cdd_agent.tickets.graph import Node
@@ -29,6 +29,15 @@ def test_code_that_calls_a_stub_when_it_is_imported_waits_for_it() -> None:
     )
     assert write_late_code(text, {"app.m.other"}) == text
     assert write_late_code(text, {"app.m.make"}).endswith(CODE)
+
+
+def test_statements_that_bind_no_name_have_effects_elsewhere() -> None:
+    code = "import io\n# node: make\nmake(\n    1)\nif io:\n    X = make(2)\n"
+    text = write(
+        leaf("make", signature="make(x)"), leaf("f", signature="@make\ndef f(): ..."), composite("m", code=code)
+    )
+    assert text.count("#: after app.m.make") == 5
+    assert [*list_effects(text)] == ["app.m.make"]
 
 
 def test_decorators_wait_for_all_they_call() -> None:
