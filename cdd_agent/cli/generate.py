@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cdd_agent.cli.invocation import Invocation, headless
-from cdd_agent.errors import GateClosed, Interrupted, UsageError, format_count, join_first, suggest
+from cdd_agent.errors import GateClosed, Interrupted, UsageError, format_count, suggest
 
 if TYPE_CHECKING:
     from cdd_agent.generation.given_tests import GivenResults
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 _MOST_SHOWN = 40
 """Answers of the Architect."""
-_MOST_TESTS = 3
 
 
 @click.command(short_help="Generate a tested repository from a planning graph.")
@@ -373,18 +372,14 @@ class GenerateCommand:
 
     def _require_tests(self, results: "GivenResults") -> None:
         """Raise ``GateClosed`` unless all given tests pass."""
-        from pytest_tdd_agent.report import list_failing
-
-        passed, total = results.count()
-        if failing := list_failing(results.report):
-            names = join_first(failing, most=_MOST_TESTS)
+        if results.failing:
             raise GateClosed(
-                f"{passed} of {format_count(total, 'given test')} pass; failing: {names}.",
+                results.summarize(),
                 hint=f"see why: cd {shlex.quote(str(self._request.out))} && python -m pytest; the report is in "
                 "docs/generation_report.md",
             )
         if not self._invocation.as_json:
-            self._invocation.screen.line(f"All {format_count(passed, 'given test')} pass.")
+            self._invocation.screen.line(results.summarize())
 
     def _require_all(self, state: "RunState") -> None:
         """Raise ``GateClosed`` unless all nodes have passed."""

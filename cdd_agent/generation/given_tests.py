@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from cdd_agent.errors import UsageError, format_size
+from cdd_agent.errors import UsageError, format_count, format_size, join_first
 from cdd_agent.evidence import source
 from cdd_agent.evidence.source import Function, name_definitions
 from cdd_agent.generation.late_code import has_late_code, list_effects
@@ -31,6 +31,7 @@ SETTINGS = "pytest.ini"
 _CONFTEST = "conftest.py"
 _OPTIONS = ("--asyncio-mode", "--import-mode", "-k", "-m", "-p", "-W")
 """Options in ``addopts`` that decide which tests run, and how; each has a value."""
+_MOST_NAMED = 3
 MOST_FILES = 20_000
 MOST_BYTES = 200_000_000
 _HINT = "name the folder with the tests: --tests DIR"
@@ -251,6 +252,20 @@ class GivenResults:
         """Return how many tests pass, and how many there are; a file that cannot be collected counts as one."""
         cases = self.report.tests
         return sum(case.outcome == "passed" for case in cases), len(cases) + len(self.report.collect_errors)
+
+    @property
+    def failing(self) -> tuple[str, ...]:
+        """The tests that fail, and the files that cannot be collected."""
+        return list_failing(self.report)
+
+    def summarize(self) -> str:
+        """Return in one sentence how many tests pass, or which fail."""
+        passed, total = self.count()
+        if self.failing:
+            names = join_first(self.failing, most=_MOST_NAMED)
+            return f"{len(self.failing)} of {format_count(total, 'given test')} fail: {names}."
+        others = f" Skipped, or expected to fail: {total - passed}." if total > passed else ""
+        return f"{format_count(passed, 'given test')} passed, and none failed.{others}"
 
     def explain_doubt(self, title: str) -> str:
         """Return why the tests do not prove a node; empty if they do."""

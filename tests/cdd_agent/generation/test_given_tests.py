@@ -6,7 +6,14 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.errors import UsageError
-from cdd_agent.generation.given_tests import MissingCode, group_tests, list_lines, read_tests, write_settings
+from cdd_agent.generation.given_tests import (
+    MissingCode,
+    TestResults,
+    group_tests,
+    list_lines,
+    read_tests,
+    write_settings,
+)
 from pytest_tdd_agent.report import Case, CollectError, Failure, SuiteReport
 
 MODULE = """\
@@ -145,6 +152,19 @@ def test_a_test_waits_if_it_enters_a_module_that_code_that_waits_can_change() ->
     assert replace(MISSING, texts=texts).find_waiting(report(case), entered) == {"t.py::test_other"}
     texts["src/plugins.py"] = "TAX = None  #: until shop.register\n#: after shop.register: TAX = shop.register()\n"
     assert replace(MISSING, texts=texts).find_waiting(report(case), entered) == set()
+
+
+def test_the_outcome_of_all_tests_is_one_sentence() -> None:
+    passed, skipped = (Case(f"t.py::{outcome}", outcome, "t.py", 1, 0.0) for outcome in ("passed", "skipped"))
+
+    def summarize(*cases: Case) -> str:
+        return TestResults(plan=None, report=report(*cases), entered={}).summarize()  # type: ignore[arg-type]
+
+    assert summarize(passed) == "1 given test passed, and none failed."
+    assert (
+        summarize(passed, passed, skipped) == "2 given tests passed, and none failed. Skipped, or expected to fail: 1."
+    )
+    assert summarize(passed, skipped, failed("t.py::a", ASSERTION)) == "1 of 3 given tests fail: t.py::a."
 
 
 def test_tests_are_grouped_where_nothing_else_is_in_the_group() -> None:
