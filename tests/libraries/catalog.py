@@ -50,6 +50,7 @@ REBUILT = (
     *LIBRARIES,
     Library("deprecated", "1.3.1", ("wrapt",)),  # decorators, classes as decorators
     Library("humanize", "4.17.0", ("freezegun",)),  # data files, module-level code that calls functions
+    Library("pathspec", "0.12.1"),  # module-level code that registers classes elsewhere, tabs
     Library("pyjwt", "2.15.1", ("cryptography",), package="jwt"),  # optional imports under try
     Library("tinydb", "4.9.0"),  # a base class that a function makes
     Library("voluptuous", "0.16.0"),  # definitions that need each other, tests inside of the package

@@ -14,7 +14,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cdd_agent.generation.extract import extract_graph
@@ -174,6 +174,8 @@ def examine(library: Library) -> Finding:
     lay(skeleton, rebuilding.skeleton)
     *_, (_, files) = rebuilding.rebuild()
     lay(rebuilt, files)
+    # Tests inside of the package are no part of its graph.
+    package = replace(package, sources={path: text for path, text in package.sources.items() if path in files})
     broken = {line.partition(" ")[0] for line in import_all(original, package, site=workshop.site)}
     failing = import_all(skeleton, package, site=workshop.site)
     own = ("own_tests",) if (workshop.project / "own_tests").exists() else ()
@@ -182,7 +184,7 @@ def examine(library: Library) -> Finding:
     ]
     before, after = (run.outcomes for run in runs)
     passed = [test for test, outcome in before.items() if outcome == "passed"]
-    texts = ((path, decode(content)) for path, content in package.sources.items() if path in files)
+    texts = ((path, decode(content)) for path, content in package.sources.items())
     return Finding(
         nodes=len(rebuilding.graph.leaves),
         tests=len(passed),
