@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cdd_agent.generation.data_files import copy_data, find_data_folder
@@ -54,12 +54,18 @@ class Finding:
 def record(rebuilding: Rebuilding, path: Path) -> None:
     """Write a recording whose turns hand in the true body of each node."""
     plan = GenerationPlan(graph=rebuilding.graph, layout=rebuilding.layout, source=path)
-    turns = [turn for node in plan.nodes for turn in list_turns(node, rebuilding, plan=plan)]
+    turns, before = list[dict[str, object]](), rebuilding.skeleton
+    for node, files in rebuilding.rebuild():
+        turns += list_turns(node, replace(rebuilding, skeleton=before), plan=plan)
+        before = dict(files)
     path.write_text(json.dumps(turns), encoding="utf-8")
 
 
 def list_turns(node: Node, rebuilding: Rebuilding, *, plan: GenerationPlan) -> Iterator[dict[str, object]]:
-    """Yield a turn for each attempt at a node, with an edit for each of its functions."""
+    """Yield a turn for each attempt at a node, with an edit for each of its functions.
+
+    The skeleton of ``rebuilding`` has the bodies of the nodes before this one.
+    """
     calls: list[dict[str, object]] = []
     for file in dict.fromkeys(each.file_path for each in node.definitions):
         path = plan.layout.map_path(file)
@@ -67,7 +73,7 @@ def list_turns(node: Node, rebuilding: Rebuilding, *, plan: GenerationPlan) -> I
         original = decode(rebuilding.package.sources[file.removeprefix(f"{SOURCES}/")])
         for each in node.definitions:
             new = restore_bodies(new, original, definition=each) if each.file_path == file else new
-        # From the end, so that the lines above are those of the skeleton.
+        # From the end, so that the lines above are as they were.
         calls += [edit(path, old, new=now) for old, now in reversed([*pair(text, new)])]
     given = {"implementation_files": [], "summary": "The true body."}
     calls.append({"type": "tool_use", "name": "CompleteImplementation", "input": given})
