@@ -7,8 +7,8 @@ import pytest
 
 from cdd_agent.errors import UsageError
 from cdd_agent.generation.given_tests import (
+    GivenResults,
     MissingCode,
-    TestResults,
     group_tests,
     list_lines,
     read_tests,
@@ -158,7 +158,7 @@ def test_the_outcome_of_all_tests_is_one_sentence() -> None:
     passed, skipped = (Case(f"t.py::{outcome}", outcome, "t.py", 1, 0.0) for outcome in ("passed", "skipped"))
 
     def summarize(*cases: Case) -> str:
-        return TestResults(plan=None, report=report(*cases), entered={}).summarize()  # type: ignore[arg-type]
+        return GivenResults(plan=None, report=report(*cases), entered={}).summarize()  # type: ignore[arg-type]
 
     assert summarize(passed) == "1 given test passed, and none failed."
     assert (
