@@ -60,6 +60,8 @@ _UNREADABLE: tuple[str, tuple[OutlineEntry, ...]] = ("", ())
 """The size and the definitions of a binary file."""
 
 
+# Each request shows the outline of the whole project, in which one file has changed.
+@lru_cache(maxsize=MAX_PARSED_FILES)
 def list_definitions(path: str, text: str) -> tuple[OutlineEntry, ...]:
     """Return the definitions of a file down to methods, in the order of their lines."""
     if path.endswith((".py", ".pyi")):
