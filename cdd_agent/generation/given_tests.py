@@ -10,7 +10,7 @@ import os
 import shlex
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -224,6 +224,8 @@ class GivenResults:
     """Of all tests."""
     entered: Mapping[str, Collection[str]]
     """As in ``SuiteRun``."""
+    doubts: Mapping[str, str] = field(default_factory=dict)
+    """Title of a node -> why the checks of its code doubt it."""
 
     @cached_property
     def _entering(self) -> Mapping[str, frozenset[str]]:
@@ -273,7 +275,7 @@ class GivenResults:
         if failing:
             more = f" and {len(failing) - 1} more" if len(failing) > 1 else ""
             return f"{min(failing)}{more} fails and enters it"
-        return "" if passing else "no test that passes enters it"
+        return self.doubts.get(title, "") if passing else "no test that passes enters it"
 
     def find_suspects(self, waiting: Collection[str]) -> dict[str, SuiteReport]:
         """Return the node that may be at fault for each failing test that does not wait -> the report of such tests.

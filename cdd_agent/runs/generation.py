@@ -2,8 +2,11 @@
 
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
+
+import msgspec
 
 from cdd_agent.errors import GateClosed, UsageError
 from cdd_agent.events import Emit, Notice
@@ -16,7 +19,7 @@ from cdd_agent.runs.generation_results import GenerationResults, Installer, Repo
 from cdd_agent.runs.graph_nodes import INTEGRATION_ATTEMPTS, MIN_TESTS, GraphNodes, list_passing_paths
 from cdd_agent.runs.private_branch import PrivateBranch
 from cdd_agent.runs.run import DEPENDENCY_SKIPPED, Run
-from cdd_agent.storage import write_atomic
+from cdd_agent.storage import read_ordinary, write_atomic
 from cdd_agent.tdd.context import SuiteTask
 from cdd_agent.tdd.instructions import format_failures
 from cdd_agent.tdd.step import load_report
@@ -38,12 +41,9 @@ Add tests that show the difference, and correct the code."""
 _CHANGED = """\
 The graph has changed this part since it was written. Adapt its docstring, tests and code to this:
 {text}"""
-_CHEATS = """\
-The tests that enter this part pass, but the checks of its code refuse it:
-{reasons}
-Write code that does what docstring and signature say for any arguments."""
 _ABOUT_TESTS = frozenset({"unproven_change", "vacuous_test", "not_reproduced"})
 """Codes of reasons that say how much the tests of the user see; nobody can add to these."""
+_DOUBTS_BYTES = 10_000_000
 _FAILING_TESTS = """\
 This part is written, but tests of the repository that enter it fail:
 {failures}
@@ -211,8 +211,8 @@ class Generation:
         """Return whether the checks refuse no node of a subgraph; refused nodes are tried again as long as they may."""
         if self.plan.has_tests:
             self._correct_failing(group)
-            self._correct_cheats(group)
-            return False  # the whole shows what the tests enter: see _find_proof
+            self._note_doubts(group)
+            return False  # all tests together prove the nodes: see _tag_proved
         while waiting := [step for step in self._list_waiting(group) if step.title in self.plan.by_title]:
             found = self._judge(waiting)
             is_tried_again = False
@@ -297,7 +297,8 @@ class Generation:
         context.workplace.begin()
         task = SuiteTask(context=context, purpose="all tests", keep=context.reports / "given.json", is_anew=True)
         report = context.require_report(context.finish_for_gate(task))
-        return GivenResults(plan=self.plan, report=report, entered=load_impact(context.impact_path).files)
+        entered, doubts = load_impact(context.impact_path).files, self._load_doubts()
+        return GivenResults(plan=self.plan, report=report, entered=entered, doubts=doubts)
 
     def _correct_failing(self, group: Group) -> None:
         """Let nodes of a subgraph be written again, once, that tests enter which fail and wait for nothing."""
@@ -317,16 +318,29 @@ class Generation:
                 self._emit(Notice(text=f"Tests that enter {title} fail, so it is written again."))
                 self._try_again(number, words)
 
-    def _correct_cheats(self, group: Group) -> None:
-        """Let nodes of a subgraph be written again, once, whose code recognizes the given tests."""
+    def _note_doubts(self, group: Group) -> None:
+        """Save which nodes of a subgraph the checks doubt. It may be the fault of the user's tests, which stay."""
         waiting = self._list_waiting(group)
         if not waiting:
             return
-        for number, reasons in self._judge(waiting).refused.items():
-            if told := [format_reason(reason) for reason in reasons if reason.code not in _ABOUT_TESTS]:
-                title, words = self.run.state.execution(number).title, "\n".join(told)
-                self._emit(Notice(text=f"The checks of {group.name} refuse {title}: {words}"))
-                self._try_again(number, _CHEATS.format(reasons=words))
+        doubts, refused = self._load_doubts(), self._judge(waiting).refused
+        for step in waiting:
+            reasons = [each for each in refused.get(step.step_number, ()) if each.code not in _ABOUT_TESTS]
+            doubts.pop(step.title, None)
+            if reasons:
+                doubts[step.title] = format_reason(reasons[0])
+                self._emit(Notice(text=f"The checks of {group.name} doubt {step.title}: {doubts[step.title]}"))
+        write_atomic(self._doubts_path, msgspec.json.encode(doubts))
+
+    @property
+    def _doubts_path(self) -> Path:
+        return self.run.context.reports / "doubts.json"
+
+    def _load_doubts(self) -> dict[str, str]:
+        """Return title -> why the checks doubt a node; empty if that is not known."""
+        with suppress(OSError, msgspec.DecodeError):
+            return msgspec.json.decode(read_ordinary(self._doubts_path, limit_bytes=_DOUBTS_BYTES), type=dict[str, str])
+        return {}
 
     # Landing
 

@@ -14,7 +14,10 @@ from cdd_agent.generation.given_tests import (
     read_tests,
     write_settings,
 )
+from cdd_agent.generation.layout import Layout
+from cdd_agent.generation.plan import GenerationPlan
 from pytest_tdd_agent.report import Case, CollectError, Failure, SuiteReport
+from tests.fakes.graphs import leaf, make_graph
 
 MODULE = """\
 if True:
@@ -165,6 +168,30 @@ def test_the_outcome_of_all_tests_is_one_sentence() -> None:
         summarize(passed, passed, skipped) == "2 given tests passed, and none failed. Skipped, or expected to fail: 1."
     )
     assert summarize(passed, skipped, failed("t.py::a", ASSERTION)) == "1 of 3 given tests fail: t.py::a."
+
+
+def test_a_node_is_proved_by_a_test_that_enters_it_unless_one_fails_or_the_checks_doubt_it() -> None:
+    graph = make_graph(*(leaf(name, "src/shop.py") for name in ("price", "tax", "sale", "unused")), package="shop")
+    plan = GenerationPlan(graph=graph, layout=Layout.of(graph, "shop"), source=Path("shop.json"))
+    path = plan.layout.map_path("src/shop.py")
+    passed = [Case(f"t.py::{name}", "passed", "t.py", 1, 0.0) for name in ("a", "b")]
+    results = GivenResults(
+        plan=plan,
+        report=report(*passed, failed("t.py::c[1]", ASSERTION)),
+        entered={
+            f"{path}::price": {"t.py::a"},
+            f"{path}::tax.inner": {"t.py::a", "t.py::c"},
+            f"{path}::sale": {"t.py::b"},
+        },
+        doubts={"sale": "it recognizes the tests"},
+    )
+    assert {title: results.explain_doubt(title) for title in plan.by_title} == {
+        "price": "",
+        "tax": "t.py::c[1] fails and enters it",
+        "sale": "it recognizes the tests",
+        "unused": "no test that passes enters it",
+    }
+    assert [*results.find_suspects(())] == ["tax"]
 
 
 def test_tests_are_grouped_where_nothing_else_is_in_the_group() -> None:
