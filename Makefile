@@ -56,9 +56,10 @@ suite: $(READY) ## the tests
 bench: $(READY) ## what start-up and the plugin cost, beside its peers
 	$(BIN)/python -m tests.bench
 
-libraries: $(READY) ## the tests of libraries, with and without the plugin, and rebuilt from their planning graphs
+libraries: $(READY) ## the tests of libraries, with and without the plugin, and rebuilt from their planning graphs, by files and by cdd generate
 	$(BIN)/python -m tests.libraries
 	$(BIN)/python -m tests.libraries.rebuild
+	$(BIN)/python -m tests.libraries.generation cachetools deprecated tinydb
 
 projects: $(READY) ## whole runs in projects that need care, at each level of the sandbox
 	$(BIN)/python -m tests.projects
