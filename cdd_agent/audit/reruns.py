@@ -250,7 +250,10 @@ def check_green(rerun: PhaseRerun, *, red: PhaseRerun | None) -> Claim:
         targets = tuple(test for test in find_new_tests(red) if test in failed) or _match_tests(red.item, red.report)
     elif began_red(rerun.item, baseline):
         targets = _match_tests(rerun.item, report)
-    if objections := _find_objections("green", report, baseline=baseline, targets=targets):
+    objections = _find_objections("green", report, baseline=baseline, targets=targets)
+    if red is None and objections and all(each.code == "no_tests" for each in objections):
+        return leave_open("run", "No test passes on its commit, so nothing shows its code.")
+    if objections:
         return refute("run", f"GREEN is not green: {_list_reasons(objections)}")
     passed = [case.nodeid for case in (rerun.recorded.tests if rerun.recorded else ()) if case.outcome == "passed"]
     if lost := find_not_passing(passed, report):

@@ -209,6 +209,16 @@ def test_the_report_names_what_no_test_proves(made: Output) -> None:
     assert made.git("tag") == ""
 
 
+def test_audit_leaves_open_what_no_test_shows(made: Output) -> None:
+    audited = Composition(Options(project=made.folder, ask=approves), emit=lambda _: None).auditor().run()
+    chains = [claim.text for each in audited for claim in each.claims if claim.name == "chain"]
+    # The second node has landed in part: its gate was closed.
+    assert {each.cycle for each in audited if each.failed} == {2}
+    assert [text.startswith("It has no RED, and it names no test") for text in chains] == [True, False, False, True], (
+        chains
+    )
+
+
 def test_the_same_command_changes_nothing(made: Output, tmp_path: Path) -> None:
     again = Output(tmp_path / "shop", [])
     shutil.copytree(made.folder, again.folder, symlinks=True)
