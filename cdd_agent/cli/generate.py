@@ -15,8 +15,8 @@ from cdd_agent.cli.invocation import Invocation, headless
 from cdd_agent.errors import GateClosed, Interrupted, UsageError, format_count, suggest
 
 if TYPE_CHECKING:
-    from cdd_agent.generation.given_tests import GivenResults
     from cdd_agent.generation.plan import GenerationPlan
+    from cdd_agent.generation.traceability import TracedResults
     from cdd_agent.repl.generation_actions import Preview
     from cdd_agent.tickets.graph import Graph, Node, NodeId
     from cdd_agent.work.state import RunState
@@ -70,10 +70,10 @@ def generate(invocation: Invocation, **given: Any) -> None:
     is spent.
     """
     from cdd_agent.generation.plan import adopt_answers, load_plan
-    from cdd_agent.runs.output_folder import has_given_tests, read_planned_graph
+    from cdd_agent.runs.output_folder import has_user_tests, read_planned_graph
 
     request = GenerateRequest(**given)
-    plan = replace(load_plan(request.graph), has_tests=request.tests is not None or has_given_tests(request.out))
+    plan = replace(load_plan(request.graph), has_user_tests=request.tests is not None or has_user_tests(request.out))
     if (known := read_planned_graph(request.out)) is not None:
         plan = replace(plan, graph=adopt_answers(plan.graph, known))
     command = GenerateCommand(invocation, request, plan=plan)
@@ -123,7 +123,7 @@ class GenerateCommand:
     def carry_out(self) -> None:
         """Show what is to be done, ask, and do it; raises ``GateClosed`` if nodes are left."""
         from cdd_agent.runs.output_folder import (
-            has_given_tests,
+            has_user_tests,
             is_output,
             prepare_output,
             require_free,
@@ -137,7 +137,7 @@ class GenerateCommand:
         if request.rollback is not None:
             self._roll_back(request.rollback, is_new=is_new)
             return
-        if not is_new and plan.has_tests != has_given_tests(request.out):
+        if not is_new and plan.has_user_tests and not has_user_tests(request.out):
             raise UsageError(
                 f"{request.out} was begun without --tests, so cdd writes the tests there.",
                 hint=f"continue without it: {self._format_command()}; or name another folder: --out DIR",
@@ -199,7 +199,7 @@ class GenerateCommand:
         return shlex.join(words)
 
     def _read_data(self) -> dict[str, bytes]:
-        """Return the files of the package that no node writes, as they lie beside the graph."""
+        """Return the files of the package that no node writes; they are beside the graph."""
         from cdd_agent.generation.data_files import find_data_folder, read_data
 
         return read_data(self._plan.graph, self._plan.layout, folder=find_data_folder(self._request.graph))
@@ -370,7 +370,7 @@ class GenerateCommand:
     def _hint(self) -> str:
         return f"continue: {self._format_command()}"
 
-    def _require_tests(self, results: "GivenResults") -> None:
+    def _require_tests(self, results: "TracedResults") -> None:
         """Raise ``GateClosed`` unless all given tests pass."""
         if results.failing:
             raise GateClosed(

@@ -83,10 +83,13 @@ def _make_from_package(invocation: Invocation, package: str, *, out: Path) -> No
 
     files = read_package(package, search=list_search_path(Path.cwd()))
     extraction = extract_graph(files)
-    if out.exists() and not invocation.is_agreed(f"{out} exists. Replace it?"):
+    data = find_data_folder(out)
+    present = [str(path) for path in (out, data) if path.exists()]
+    question = f"{present[0]} exists. Replace it?" if len(present) == 1 else f"{out} and {data} exist. Replace them?"
+    if present and not invocation.is_agreed(question):
         return
+    copied = copy_data(extraction.graph, files, to=data)
     _save(extraction.graph, out)
-    copied = copy_data(extraction.graph, files, to=find_data_folder(out))
     view = _make_view(extraction.graph, file=out, notices=())
     if invocation.as_json:
         counts = {"nodes": len(view.graph.leaves), "subgraphs": len(set(view.graph.subgraphs.values()))}
@@ -98,7 +101,7 @@ def _make_from_package(invocation: Invocation, package: str, *, out: Path) -> No
     if len(extraction.notices) > _MOST_NOTICES:
         invocation.screen.note(f"and {format_count(len(extraction.notices) - _MOST_NOTICES, 'more remark')}")
     if copied:
-        told = f"{format_count(copied, 'file')} that no node writes: {find_data_folder(out)}. Keep it beside the graph."
+        told = f"{format_count(copied, 'file')} that no node writes: {data}. Keep it beside the graph."
         invocation.screen.line(told)
     invocation.screen.line(f"Next: cdd graph show {shlex.quote(str(out))}")
 

@@ -1,4 +1,4 @@
-"""The files of a package that no node writes: templates, tables, type markers. They lie beside its graph.
+"""The files of a package that no node writes: templates, tables, type markers. They are beside its graph.
 
 A graph lists them in its metadata as ``data``, and the folder ``NAME.data`` beside ``NAME.json`` holds them.
 """
@@ -28,12 +28,16 @@ def find_data_folder(graph: Path) -> Path:
 
 
 def copy_data(graph: Graph, package: PackageFiles, *, to: Path) -> int:
-    """Copy the data of a package to a folder, and return the number of files."""
+    """Copy the data of a package to a folder, and return the number of files; raises ``UsageError``."""
     number, left = 0, MOST_BYTES
     for path in _list_data(graph):
         content = _read(package.place / path.removeprefix(f"{SOURCES}/"), limit_bytes=left)
         left -= len(content)
-        write_atomic(to / path, content)
+        try:
+            write_atomic(to / path, content)
+        except OSError as error:
+            happened = f"{to / path} cannot be written: {error.strerror or error}."
+            raise UsageError(happened, hint="give the graph another name: --out FILE.json") from error
         number += 1
     return number
 
@@ -43,13 +47,14 @@ def read_data(graph: Graph, layout: Layout, *, folder: Path) -> dict[str, bytes]
 
     Raises ``UsageError`` for a path outside of the package, and for what cannot be read.
     """
-    found, left = dict[str, bytes](), MOST_BYTES
+    found, left, modules = dict[str, bytes](), MOST_BYTES, {real for _, real in layout.rows}
     for path in _list_data(graph):
+        why = "is the module of a node" if path in modules else ""
         if not _is_inside(path, f"{SOURCES}/{layout.package}/"):
-            raise UsageError(
-                f"The graph lists the data {path!r:.200}, which is not in the package {layout.package}.",
-                hint="correct `data` in the metadata of the graph",
-            )
+            why = f"is not in the package {layout.package}"
+        if why:
+            hint = "correct `data` in the metadata of the graph"
+            raise UsageError(f"The graph lists the data {path!r:.200}, which {why}.", hint=hint)
         place = folder / path
         if not os.path.lexists(place):
             continue

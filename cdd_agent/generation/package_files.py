@@ -141,7 +141,7 @@ def _read(top: Path, *, metadata: Mapping[str, object]) -> PackageFiles:
         happened = f"{top} is a part of the package {top.parent.name}."
         raise UsageError(happened, hint=f"name the whole package: cdd graph from {top.parent}")
     sources, others, size = dict[str, bytes](), list[str](), 0
-    for path in [top] if not is_package else _walk(top):
+    for path in [top] if not is_package else walk(top):
         name = path.relative_to(top.parent).as_posix()
         if path.suffix != ".py":
             others.append(name)
@@ -157,8 +157,8 @@ def _read(top: Path, *, metadata: Mapping[str, object]) -> PackageFiles:
     return PackageFiles(package=package, sources=sources, others=tuple(others), metadata=metadata, place=top.parent)
 
 
-def _walk(top: Path) -> Iterator[Path]:
-    """Yield the ordinary files below a folder, without links and without compiled copies of the sources."""
+def walk(top: Path) -> Iterator[Path]:
+    """Yield the ordinary files below a folder, without links, hidden folders and compiled copies of the sources."""
     for folder, folders, names in os.walk(top):
         folders[:] = sorted(each for each in folders if each != "__pycache__" and not each.startswith("."))
         for name in sorted(names):

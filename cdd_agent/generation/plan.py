@@ -103,7 +103,7 @@ class GenerationPlan:
     layout: Layout
     source: Path
     """The file of the graph."""
-    has_tests: bool = False
+    has_user_tests: bool = False
     """Whether the user gives the tests, so that none are written."""
 
     @cached_property
@@ -155,7 +155,7 @@ class GenerationPlan:
     @cached_property
     def integrations(self) -> Mapping[str, Group]:
         """Title of the step with the integration tests of a subgraph -> subgraph; only those with a path."""
-        groups = () if self.has_tests else self.groups
+        groups = () if self.has_user_tests else self.groups
         return {name_integration(group): group for group in groups if self.list_paths(group)}
 
     def find_integration(self, state: RunState, group: Group) -> StepExecution | None:
@@ -226,7 +226,7 @@ class GenerationPlan:
 
     def count_phases(self) -> int:
         """Return how many phases the whole generation has."""
-        per_node = 1 if self.has_tests else 2
+        per_node = 1 if self.has_user_tests else 2
         return len(self.nodes) * per_node + len(self.integrations)
 
     def list_needed_files(self, node: Node) -> tuple[str, ...]:

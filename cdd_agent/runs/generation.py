@@ -11,8 +11,8 @@ import msgspec
 from cdd_agent.errors import GateClosed, UsageError
 from cdd_agent.events import Emit, Notice
 from cdd_agent.generation.evidence import JudgedNode, SubgraphCheck, SubgraphEvidence
-from cdd_agent.generation.given_tests import GivenResults
 from cdd_agent.generation.late_code import write_late_code
+from cdd_agent.generation.traceability import TracedResults
 from cdd_agent.git.commits import commit_merge, commit_paths
 from cdd_agent.git.repository import CommitId, has_ref
 from cdd_agent.runs.generation_results import GenerationResults, Installer, RepositoryFiles, make_tag
@@ -69,7 +69,7 @@ class Generation:
         """Tries the installation of the result."""
         self.continues: Callable[[Group, CommitId], bool] = lambda _group, _commit: True
         """Returns, after a subgraph has landed with a commit, whether the run continues."""
-        self.tests: GivenResults | None = None
+        self.tests: TracedResults | None = None
         """The results of the last run of the tests that the user gives."""
         self._left: frozenset[int] = frozenset()
         """Nodes that stay as they are."""
@@ -209,7 +209,7 @@ class Generation:
 
     def _prove(self, group: Group) -> bool:
         """Return whether the checks refuse no node of a subgraph; refused nodes are tried again as long as they may."""
-        if self.plan.has_tests:
+        if self.plan.has_user_tests:
             self._correct_failing(group)
             self._note_doubts(group)
             return False  # all tests together prove the nodes: see _tag_proved
@@ -237,13 +237,14 @@ class Generation:
             and not all(repository.is_ancestor(commit, of=str(head)) for commit in step.commits.values())
         )
 
-    def _judge(self, steps: Sequence[StepExecution]) -> SubgraphEvidence:
+    def _judge(self, steps: Sequence[StepExecution], *, before: str | None = None) -> SubgraphEvidence:
+        """Return what the checks find about nodes; ``before``: the commit with their stubs, else the user's."""
         context, repository = self.run.context, self._branch.repository
         tip = context.workplace.begin()
         purpose, kept = "all tests before the checks", context.reports / "subgraph.json"
         # The last node's gate has run them on the same files.
         run = SuiteTask(context=context, purpose=purpose, keep=kept, spans_commits=True).run()
-        before = repository.git("merge-base", str(self._branch.home.read_head()), tip).strip()
+        before = before or repository.git("merge-base", str(self._branch.home.read_head()), tip).strip()
         check = SubgraphCheck(context=context, before=CommitId(before), after=tip, report=context.require_report(run))
         found = check.judge([self._describe_node(step) for step in steps])
         for finding in found.findings:
@@ -291,21 +292,21 @@ class Generation:
 
     # Tests that the user gives
 
-    def _run_tests(self) -> GivenResults:
+    def _run_tests(self) -> TracedResults:
         """Run all tests of the user on the private branch, and return which nodes they enter, and how they end."""
         context = self.run.context
         context.workplace.begin()
         task = SuiteTask(context=context, purpose="all tests", keep=context.reports / "given.json", is_anew=True)
         report = context.require_report(context.finish_for_gate(task))
         entered, doubts = load_impact(context.impact_path).files, self._load_doubts()
-        return GivenResults(plan=self.plan, report=report, entered=entered, doubts=doubts)
+        return TracedResults(plan=self.plan, report=report, entered=entered, doubts=doubts)
 
     def _correct_failing(self, group: Group) -> None:
         """Let nodes of a subgraph be written again, once, that tests enter which fail and wait for nothing."""
         source, state = self.run.source, self.run.state
-        numbers = set(state.numbers(Status.COMPLETED)).intersection(self._list_numbers(group))
-        if not numbers:
+        if not self._list_waiting(group):
             return
+        numbers = set(state.numbers(Status.COMPLETED)).intersection(self._list_numbers(group))
         self.tests = results = self._run_tests()
         waiting = source.find_waiting(results.report, context=self.run.context)
         # All attempts at a node were used for those that failed when it landed in part.
@@ -319,16 +320,23 @@ class Generation:
                 self._try_again(number, words)
 
     def _note_doubts(self, group: Group) -> None:
-        """Save which nodes of a subgraph the checks doubt. It may be the fault of the user's tests, which stay."""
+        """Save which nodes of a subgraph the checks doubt. It may be the fault of the user's tests, which stay.
+
+        Nodes that have landed are checked, too, if the records that say what was found are lost.
+        """
+        doubts, states = self._load_doubts(), map(self.run.state.execution, self._list_numbers(group))
+        unknown = [step for step in states if step.status == Status.COMPLETED and step.title not in doubts]
         waiting = self._list_waiting(group)
-        if not waiting:
+        steps = {step.step_number: step for step in (*unknown, *waiting) if step.commits}
+        if not steps:
             return
-        doubts, refused = self._load_doubts(), self._judge(waiting).refused
-        for step in waiting:
-            reasons = [each for each in refused.get(step.step_number, ()) if each.code not in _ABOUT_TESTS]
-            doubts.pop(step.title, None)
+        self.tests = self.tests or self._run_tests()
+        before = self._branch.home.git("rev-list", ("--max-parents=0",), "HEAD").split()[-1] if unknown else None
+        refused = self._judge([*steps.values()], before=before).refused
+        for number, step in steps.items():
+            reasons = [each for each in refused.get(number, ()) if each.code not in _ABOUT_TESTS]
+            doubts[step.title] = format_reason(reasons[0]) if reasons else ""
             if reasons:
-                doubts[step.title] = format_reason(reasons[0])
                 self._emit(Notice(text=f"The checks of {group.name} doubt {step.title}: {doubts[step.title]}"))
         write_atomic(self._doubts_path, msgspec.json.encode(doubts))
 
@@ -337,7 +345,7 @@ class Generation:
         return self.run.context.reports / "doubts.json"
 
     def _load_doubts(self) -> dict[str, str]:
-        """Return title -> why the checks doubt a node; empty if that is not known."""
+        """Return title of a node that was checked -> why the checks doubt it, or nothing."""
         with suppress(OSError, msgspec.DecodeError):
             return msgspec.json.decode(read_ordinary(self._doubts_path, limit_bytes=_DOUBTS_BYTES), type=dict[str, str])
         return {}
@@ -382,7 +390,7 @@ class Generation:
 
     # The files around the code
 
-    def _read_results(self, tests: GivenResults | None = None) -> GenerationResults:
+    def _read_results(self, tests: TracedResults | None = None) -> GenerationResults:
         run = self.run
         return GenerationResults(
             tests=tests,
@@ -398,7 +406,7 @@ class Generation:
         """Land the files around the code, unless the repository has them of the same results."""
         context, repository = self.run.context, self._branch.repository
         tip = context.workplace.begin()
-        if self.plan.has_tests:
+        if self.plan.has_user_tests:
             self.tests = self._run_tests()
             self._tag_proved(self.tests)
             report: SuiteReport | None = self.tests.report
@@ -418,7 +426,7 @@ class Generation:
         commit_paths(repository, message, paths=tuple(written))
         self._bring(message, name="the assembly")
 
-    def _tag_proved(self, tests: GivenResults) -> None:
+    def _tag_proved(self, tests: TracedResults) -> None:
         """Tag the landings of the subgraphs that the given tests prove to the last node."""
         found = self._read_results(tests).describe(now=self.run.clock.now()).subgraphs
         for group, outcome in zip(self.plan.groups, found, strict=True):

@@ -12,7 +12,6 @@ from typing import TypeAlias
 
 from cdd_agent.generation.assembly import Assembly
 from cdd_agent.generation.generation_report import CHECKPOINT, write_checkpoint
-from cdd_agent.generation.given_tests import GivenResults
 from cdd_agent.generation.installation import InstallationTrial, ask_environment, download_wheels
 from cdd_agent.generation.layout import SOURCES
 from cdd_agent.generation.outcome import (
@@ -25,6 +24,7 @@ from cdd_agent.generation.outcome import (
     SubgraphOutcome,
 )
 from cdd_agent.generation.plan import GenerationPlan
+from cdd_agent.generation.traceability import TracedResults
 from cdd_agent.git.repository import EXECUTABLE, CommitId, Repository, has_ref
 from cdd_agent.runs.graph_nodes import list_passing_paths
 from cdd_agent.sandbox.port import Sandbox
@@ -87,7 +87,7 @@ class GenerationResults:
     """The folder of the records, to which the paths of reports are relative."""
     resume: str
     """The command that continues the generation."""
-    tests: GivenResults | None = None
+    tests: TracedResults | None = None
     """The results of the tests that the user gives, if the repository has such."""
 
     def describe(self, *, now: str, installation: InstallationCheck | None = None) -> GenerationOutcome:
@@ -124,7 +124,7 @@ class GenerationResults:
             landed=self.find_landing(group),
             is_proved=is_tagless or len(tags) == len(group.ids),
             tag=" ".join(tags),
-            paths=0 if self.plan.has_tests else len(self.plan.list_paths(group)),
+            paths=0 if self.plan.has_user_tests else len(self.plan.list_paths(group)),
             paths_passed=self._count_paths(group),
         )
 

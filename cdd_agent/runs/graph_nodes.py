@@ -18,7 +18,6 @@ from typing import assert_never
 from cdd_agent.errors import EnvironmentMissing, UsageError
 from cdd_agent.events import Notice
 from cdd_agent.generation.diagnosis import Facts, diagnose
-from cdd_agent.generation.given_tests import MissingCode, group_tests, is_conftest, is_inside, list_changed
 from cdd_agent.generation.imports import ImportSources, add_imports
 from cdd_agent.generation.installation import ask_environment
 from cdd_agent.generation.late_code import write_late_code
@@ -26,6 +25,14 @@ from cdd_agent.generation.plan import GenerationPlan, name_integration
 from cdd_agent.generation.requirements import Environment, list_required, read_name
 from cdd_agent.generation.signatures import Deviation, check_signature, choose_stub_error
 from cdd_agent.generation.skeleton import list_complete
+from cdd_agent.generation.traceability import (
+    MissingCode,
+    group_tests,
+    is_conftest,
+    is_inside,
+    list_changed,
+    list_failures,
+)
 from cdd_agent.git import commits
 from cdd_agent.git.repository import Repository
 from cdd_agent.runs.ledger import Known, Ledger, Unknown
@@ -47,7 +54,7 @@ from cdd_agent.work.state import Diagnosis, RunState, Status, StepExecution, Ste
 from cdd_agent.work.state_file import load_state
 from cdd_agent.workspace.files import ConfinedFolder, Workspace
 from pytest_tdd_agent.codec import load
-from pytest_tdd_agent.report import Clause, Failure, Part, Reason, SuiteReport, list_failing
+from pytest_tdd_agent.report import Clause, Part, Reason, SuiteReport, list_failing
 
 MAX_ROUNDS = 8
 """Attempts at debugging a node after the first one."""
@@ -123,7 +130,7 @@ class GraphNodes:
     def adapt_policy(self, policy: Policy) -> Policy:
         """Return ``policy`` with the rules of this workflow."""
         adapted = replace(adapt_policy(policy), seconds_per_test=self.plan.seconds_per_test)
-        if not self.plan.has_tests:
+        if not self.plan.has_user_tests:
             return adapted
         # A test that fails for a reason outside of the code must not keep the code from landing.
         return replace(
@@ -200,29 +207,26 @@ class GraphNodes:
         group = self.plan.integrations.get(state.execution(number).title)
         if group is not None:
             return self._make_integration(group, number)
-        node, step = self.find_node(state, number), state.execution(number)
-        if node is None:
-            return None
-        item = self._make_item(node, number)
-        # So RED may change what the tests of a node expect that is written again.
-        return replace(item, tests=item.extra_files) if step.landed is not None and item.extra_files else item
+        node = self.find_node(state, number)
+        return None if node is None else self._make_item(node, state.execution(number))
 
     def find_node(self, state: RunState, number: int) -> Node | None:
         """Return the node of a step; None if the graph no longer has it."""
         return self.plan.by_title.get(state.execution(number).title)
 
-    def _make_item(self, node: Node, number: int) -> WorkItem:
-        has_tests = self.plan.has_tests
-        files, tests = self.plan.list_needed_files(node), () if has_tests else (self.plan.find_test_path(node),)
+    def _make_item(self, node: Node, step: StepExecution) -> WorkItem:
+        is_given = self.plan.has_user_tests
+        files, tests = self.plan.list_needed_files(node), () if is_given else (self.plan.find_test_path(node),)
         raised = {choose_stub_error(each.docstring) for each in node.definitions}
         return WorkItem(
             ticket=self.ticket.slug,
-            number=number,
+            number=step.step_number,
             title=self.plan.layout.title_of(node),
             goal=self.plan.describe(node),
             kind="feature",
-            phases=("green",) if has_tests else ("red", "green"),
-            tests=self._list_entering(node, number) if has_tests else (),
+            phases=("green",) if is_given else ("red", "green"),
+            # So RED may change what the tests of a node expect that is written again.
+            tests=self._list_entering(node, step) if is_given else tests if step.landed is not None else (),
             sources=self.plan.list_files(node),
             named=(*tests, *files),
             expects=tuple(raised.intersection({_ANY_EXCEPTION})),
@@ -235,10 +239,10 @@ class GraphNodes:
 
     # Tests that the user gives
 
-    def _list_entering(self, node: Node, number: int) -> tuple[str, ...]:
+    def _list_entering(self, node: Node, step: StepExecution) -> tuple[str, ...]:
         """Return the tests and files that fail, and enter this node, on the files before it."""
         run = self._run
-        if run is None or run.state.execution(number).status == Status.COMPLETED:
+        if run is None or step.status == Status.COMPLETED:
             return ()
         report, entered = self._read_results(run.context)
         read = partial(_read_committed, repository=run.context.repository)
@@ -354,8 +358,8 @@ class GraphNodes:
             return self._brief_integration(item, group)
         node, workspace = self.plan.by_title[item.title], context.workspace
         tests, files = self.plan.find_test_path(node), self.plan.list_files(node)
-        has_tests, task = self.plan.has_tests, _TASKS[phase]
-        if has_tests:
+        has_user_tests, task = self.plan.has_user_tests, _TASKS[phase]
+        if has_user_tests:
             task = _TASK_OF_GIVEN_TESTS if item.tests else _TASK_WITHOUT_TESTS
 
         def check(report: SuiteReport, baseline: SuiteReport) -> tuple[Reason, ...]:
@@ -374,10 +378,10 @@ class GraphNodes:
             source="planning graph",
             check=check,
             complete=partial(self._complete_files, node, workspace) if phase == "green" else None,
-            diagnose=None if has_tests else partial(self._diagnose, phase=phase, context=context),
-            find_waiting=partial(self.find_waiting, number=item.number, context=context) if has_tests else None,
-            finalize_item=self._name_passing if has_tests else None,
-            list_affected=partial(self._list_affected, node, context) if has_tests else None,
+            diagnose=None if has_user_tests else partial(self._diagnose, phase=phase, context=context),
+            find_waiting=partial(self.find_waiting, number=item.number, context=context) if has_user_tests else None,
+            finalize_item=self._name_passing if has_user_tests else None,
+            list_affected=partial(self._list_affected, node, context) if has_user_tests else None,
         )
 
     def _complete_files(self, node: Node, workspace: Workspace) -> Iterator[str]:
@@ -410,7 +414,7 @@ class GraphNodes:
         python, required = find_python(context.suite), list_required(self.plan.graph)
         modules = (module.partition(".")[0] for module in self.plan.layout.modules)
         environment = Environment()
-        if any(failure.kind == "missing_module" for failure in _list_failures(report)):
+        if any(failure.kind == "missing_module" for _, failure in list_failures(report)):
             with tempfile.TemporaryDirectory(prefix="cdd-environment-") as name:
                 environment = ask_environment(python, sandbox=context.suite.sandbox, folder=Path(name).resolve())
         facts = Facts(
@@ -467,7 +471,7 @@ class GraphNodes:
         match ending.how:
             case How.DONE | How.COVERED:
                 return states.end_step(state, number, status=Status.COMPLETED, now=now)
-            case How.PART if self.plan.has_tests:
+            case How.PART if self.plan.has_user_tests:
                 # The nodes that need it can go on. The report names the tests that fail.
                 return states.end_step(state, number, status=Status.COMPLETED, now=now)
             case How.FAILED | How.BLOCKED | How.PART | How.DROPPED:
@@ -505,11 +509,6 @@ def _describe_deviation(found: Deviation) -> Clause:
 def find_python(suite: Suite) -> Path:
     """Return the interpreter that runs the tests."""
     return suite.interpreter.path if isinstance(suite, PytestSuite) else Path(sys.executable)
-
-
-def _list_failures(report: SuiteReport) -> Iterator[Failure]:
-    yield from (error.failure for error in report.collect_errors)
-    yield from (case.failure for case in report.tests if case.failure is not None)
 
 
 def list_passing_paths(report: SuiteReport, tests: str) -> frozenset[int]:

@@ -1,4 +1,4 @@
-"""Jobs: work in separate processes, side by side, while the run that submitted it goes on.
+"""Jobs: work in separate processes, side by side, while the run that submitted it continues.
 
 A job is data in, data out. It reads everything from its folder and leaves everything there. Only the run commits to the
 user's branch, in the order of its items, so the result does not depend on which job ends first.

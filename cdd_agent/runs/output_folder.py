@@ -17,7 +17,7 @@ from cdd_agent.tickets.graph_file import encode_graph, parse_graph
 from cdd_agent.workspace.files import ConfinedFolder
 
 _GIVEN = "given"
-"""What the first commit says of tests that are the user's."""
+"""The value of the first commit's trailer ``Tests`` if the user has given the tests."""
 _BEGUN = ".cdd-begun"
 """The file that an output folder has until its first commit is made."""
 
@@ -36,7 +36,7 @@ def _list_generated(folder: Path) -> tuple[str, ...]:
     return tuple(Repository.find(folder).git("log", form, head).split())
 
 
-def has_given_tests(folder: Path) -> bool:
+def has_user_tests(folder: Path) -> bool:
     """Return whether the user has given the tests of the generation in ``folder``."""
     head = _read_head(folder)
     if head is None:
@@ -104,7 +104,7 @@ def create_repository(folder: Path, files: Mapping[str, bytes], *, plan: Generat
         inside.write(path, content)
     count = format_count(len(plan.nodes), "node")
     message = f"chore: scaffold and skeleton of {plan.layout.package} ({count})\n\nTicket: {plan.slug}\n"
-    if plan.has_tests:
+    if plan.has_user_tests:
         message += f"Tests: {_GIVEN}\n"
     commit_paths(repository, message, paths=tuple(files))
     return repository

@@ -32,7 +32,7 @@ from cdd_agent.work.outcome import Covered
 from cdd_agent.work.state import RunState, Status, StepExecution, StepKey, Usage
 from cdd_agent.work.state_file import save_state
 
-DEPENDENCY_SKIPPED = "what it depends on is not there"
+DEPENDENCY_SKIPPED = "it depends on a part that was not completed"
 """Why a step was skipped that can run once the other step is completed."""
 
 

@@ -67,9 +67,9 @@ class Attempt:
         context.workplace.restore_access()
         for notice in brief.complete() if brief.complete is not None else ():
             context.emit(Notice(text=notice))
-        judge = Judge(task, copies=self._copies, brought=brought, claim=claim)
+        judge = Judge(task, brief=brief, copies=self._copies, brought=brought, claim=claim)
         work = self._save_work(task.recovery.name_attempt(phase, task.number))
-        judgment = judge.judge(run, work, brief=brief)
+        judgment = judge.judge(run, work)
         record = self._make_record(judgment, judge=judge, report_path=task.report_path)
         if brief.diagnose is not None and judgment.report is not None and not record.is_open:
             cause = brief.diagnose(judgment.report, judge.rerun)
@@ -156,7 +156,9 @@ class Attempt:
 
         The item is a part of the one that the attempt was for. Snapshot and report of the attempt stay untouched.
         """
-        judge, path = Judge(self._task, copies=self._copies), self._task.recovery.report_path("green-part")
+        task = self._task
+        brief = task.context.brief(task.item, task.phase, context=task.context)
+        judge, path = Judge(task, brief=brief, copies=self._copies), task.recovery.report_path("green-part")
         judgment = judge.judge_tests(self._save_work("green-part"), report_path=path)
         return replace(
             self._make_record(judgment, judge=judge, report_path=path),

@@ -68,7 +68,13 @@ class Judge:
     """Judges the work of one attempt."""
 
     def __init__(
-        self, task: PhaseTask, *, copies: CleanCopies | None, brought: Brought | None = None, claim: str = ""
+        self,
+        task: PhaseTask,
+        *,
+        brief: Brief,
+        copies: CleanCopies | None,
+        brought: Brought | None = None,
+        claim: str = "",
     ) -> None:
         """Does nothing yet. ``brought``: the step was worked out ahead. ``claim``: why nothing has to change."""
         self.task = task
@@ -77,6 +83,7 @@ class Judge:
         """From which run the gate's report is, if it is an earlier one."""
         self.rerun: SuiteReport | None = None
         """The results of the failed tests in a second run on the same files, if there was one."""
+        self._brief = brief
         self._files = FileCheck(task=task)
         self._brought = brought
         self._claim = claim
@@ -84,7 +91,7 @@ class Judge:
         suite, emit = task.context.suite, task.context.emit
         self._runs = TimedRuns(repository=tree, suite=suite, limit_s=limit_s, emit=emit, copies=copies)
 
-    def judge(self, run: AgentRun, work: Work, *, brief: Brief) -> Judgment:
+    def judge(self, run: AgentRun, work: Work) -> Judgment:
         """Judge the files that the agent left, or why it stopped, or in PLAN its answer."""
         if run.end in ("out_of_turns", "out_of_calls", "out_of_tokens"):
             parts = {"turns": run.turns, "tool_calls": run.calls}
@@ -93,12 +100,12 @@ class Judge:
             blocked = self._judge_blocked(run.ended_by, work)
             if blocked is not None:
                 return self._require_yes(blocked)
-        if brief.judge is not None:
-            return self._judge_answer(brief, run.text, work=work)
+        if self._brief.judge is not None:
+            return self._judge_answer(run.text, work=work)
         judgment = self.judge_tests(work, report_path=self.task.report_path)
         is_accepted = judgment.verdict.open or isinstance(self.find_outcome(judgment), Covered)
-        if brief.check is not None and judgment.report is not None and is_accepted:
-            reasons = brief.check(judgment.report, self.task.baseline.report)
+        if self._brief.check is not None and judgment.report is not None and is_accepted:
+            reasons = self._brief.check(judgment.report, self.task.baseline.report)
             judgment = replace(judgment, verdict=verdict.add_reasons(judgment.verdict, reasons))
         return judgment
 
@@ -161,12 +168,12 @@ class Judge:
             evidence="the results of the last attempt: the files have not changed" if is_same else "the agent gave up",
         )
 
-    def _judge_answer(self, brief: Brief, answer: str, *, work: Work) -> Judgment:
+    def _judge_answer(self, answer: str, *, work: Work) -> Judgment:
         """Judge PLAN, which no test can judge."""
-        assert brief.judge is not None
+        assert self._brief.judge is not None
         # Restored first: the brief judges the answer together with the files.
         forbidden, snapshot = self._files.restore_forbidden(work)
-        reasons = tuple(brief.judge(answer))
+        reasons = tuple(self._brief.judge(answer))
         changed = ", ".join(change.path for change in work.changes) or "no file"
         return Judgment(
             verdict=verdict.add_reasons(
@@ -282,19 +289,17 @@ class Judge:
         added = list_added_tests(item, work.changes, before=before, context=context) if self.task.phase == "red" else ()
         if added and context.knows_all_tests():  # from RunTests
             added = ()
-        judged, report = self._run_all(work, keep=report_path, added=added)
+        judged, report = self._run_all(work, keep=report_path, files=added, scope="the added tests" if added else "")
         if added and isinstance(self._classify_red(judged, report), Covered):  # no GREEN would run the others
             return self._run_all(work, keep=report_path)
         return judged, report
 
     def _run_targets_only(self, work: Work, *, keep: Path) -> tuple[Verdict, SuiteReport | None]:
         """Run and judge the files of the item's tests, and those that the change can break; the others are known."""
-        item, context = self.task.item, self.task.context
-        list_affected = context.brief(item, "green", context=context).list_affected
-        affected = list_affected() if list_affected is not None else ()
-        files = tuple(dict.fromkeys((*(target.partition("::")[0] for target in item.tests), *affected)))
-        if files:
-            return self._run_all(work, keep=keep, added=files)
+        affected = self._brief.list_affected() if self._brief.list_affected is not None else ()
+        named = (target.partition("::")[0] for target in self.task.item.tests)
+        if files := tuple(dict.fromkeys((*named, *affected))):
+            return self._run_all(work, keep=keep, files=files, scope=name_scope(files))
         report = self.task.baseline.report
         if report.tests:
             known = SuiteRun(report=report, output="", duration_s=0.0)
@@ -303,23 +308,23 @@ class Judge:
             save_report(report, keep)
         return self._judge_report(report, work), report
 
-    def _run_all(self, work: Work, *, keep: Path, added: tuple[str, ...] = ()) -> tuple[Verdict, SuiteReport | None]:
-        """Run and judge all tests; with ``added``, those files alone, and the others as in the baseline."""
+    def _run_all(
+        self, work: Work, *, keep: Path, files: tuple[str, ...] = (), scope: str = ""
+    ) -> tuple[Verdict, SuiteReport | None]:
+        """Run and judge all tests; with ``files``, those alone, named ``scope``, and the others as in the baseline."""
         context = self.task.context
-        is_addition = added and not context.policy.runs_targets_only
-        scope = "the added tests" if is_addition else name_scope(added or context.policy.gate_runs)
-        purpose = f"{scope} for the gate"
-        others = leave_out_files(self.task.baseline.report, added) if added else None
-        run = context.run_for_gate(purpose, keep=keep, before=work.snapshot, added=added, others=others)
+        purpose = f"{scope or name_scope(context.policy.gate_runs)} for the gate"
+        others = leave_out_files(self.task.baseline.report, files) if files else None
+        run = context.run_for_gate(purpose, keep=keep, before=work.snapshot, added=files, others=others)
         self.reused = run.reused
         if run.reused:
             self.evidence.append(Finding(check="run", outcome="noted", case="reused", parts={"run": run.reused}))
         if run.report is None:
             return verdict.judge_incomplete_run(self.task.phase, run), None
         judged, report = self._judge_report(run.report, work), run.report
-        if added and context.policy.runs_targets_only:
+        if files and context.policy.runs_targets_only:
             context.replace_results(report, run, keep=keep)
-        if not judged.open and not added and (again := self._run_failures_again(report, work)) is not None:
+        if not judged.open and not files and (again := self._run_failures_again(report, work)) is not None:
             context.replace_results(again, run, keep=keep)
             judged, report = self._judge_report(again, work), again
         return judged, report
@@ -329,10 +334,9 @@ class Judge:
         before = self._mark_unstable_tests(report)
         if self.task.step.iterates and phase == "red":
             item = verdict.adapt_to_review(item, report=report, old=list_failing(self.task.baseline.report))
-        find_waiting = context.brief(item, phase, context=context).find_waiting
-        if find_waiting is not None:
-            rules, waiting = context.suite.conventions, find_waiting(report)
-            return verdict.judge_without(waiting, item, report=report, baseline=before, conventions=rules)
+        if self._brief.find_waiting is not None:
+            rules, waiting = context.suite.conventions, self._brief.find_waiting(report)
+            return verdict.judge_apart_from(waiting, item, report=report, baseline=before, conventions=rules)
         changed = self._find_changed_tests(work) if phase == "red" else ()
         judged = verdict.judge_run(
             item, phase, report=report, baseline=before, changed=changed, conventions=context.suite.conventions

@@ -313,7 +313,7 @@ def judge_run(
     return add_reasons(judged, _find_odd_status(report, baseline=baseline))
 
 
-def judge_without(
+def judge_apart_from(
     waiting: Collection[str], item: WorkItem, *, report: SuiteReport, baseline: SuiteReport, conventions: Conventions
 ) -> Verdict:
     """Judge GREEN while the tests ``waiting`` need the code of later items: they need not pass.

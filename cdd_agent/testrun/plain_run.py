@@ -55,7 +55,7 @@ def build_arguments(results: Path, *, root: Path, options: Sequence[str], select
 def override_addopts(root: Path) -> tuple[str, ...]:
     """Return what replaces ``addopts`` if they have options of cdd's plugin, or turn JUnit XML off; else nothing."""
     settings = read_settings(root)
-    words = _split(settings.get("addopts"))
+    words = split_words(settings.get("addopts"))
     kept = [*_leave_out(words)]
     # Without the plugin, its settings are unknown.
     has_settings = any(name.startswith(_OWN_SETTING) for name in settings)
@@ -66,12 +66,17 @@ def override_addopts(root: Path) -> tuple[str, ...]:
 
 def read_settings(root: Path) -> Mapping[str, object]:
     """Return the settings that pytest reads for a project: those of the first file that has some."""
-    for folder in (root, *root.parents):
-        for name, section in _INI_FILES.items():
-            found = _read_section(folder / name, section)
-            if found or (found is not None and name.endswith("pytest.ini")):
-                return found
-    return {}
+    found = (read_folder_settings(folder) for folder in (root, *root.parents))
+    return next((settings for settings in found if settings is not None), {})
+
+
+def read_folder_settings(folder: Path) -> Mapping[str, object] | None:
+    """Return the settings of the first file in a folder that has some; None if pytest looks in the folder above."""
+    for name, section in _INI_FILES.items():
+        found = _read_section(folder / name, section)
+        if found or (found is not None and name.endswith("pytest.ini")):
+            return found
+    return None
 
 
 def _read_section(file: Path, section: str) -> Mapping[str, object] | None:
@@ -88,7 +93,8 @@ def _read_section(file: Path, section: str) -> Mapping[str, object] | None:
     return dict(parser[section]) if parser.has_section(section) else None
 
 
-def _split(words: object) -> list[str]:
+def split_words(words: object) -> list[str]:
+    """Return the words of a setting, such as ``addopts``; none if it cannot be split."""
     if isinstance(words, list):
         return [str(word) for word in words]
     try:

@@ -127,7 +127,7 @@ def _add_endless_tests(report: SuiteReport, nodeids: tuple[str, ...], *, limit_s
 
 
 def _report_conftest(result: Result, root: Path) -> SuiteReport | None:
-    """Return the report of a run that a ``conftest.py`` ended, as a file that could not be collected."""
+    """Return a report in which the ``conftest.py`` that ended the run is a file that could not be collected."""
     found = _CONFTEST.search(result.output)
     text = result.output[found.start() :] if found is not None else ""
     frames = tuple(Frame(path, int(line), name) for path, line, name in _CONFTEST_FRAME.findall(text))

@@ -1,8 +1,8 @@
-"""What a node of ``cdd generate`` costs with one and two jobs: CPU seconds and starts of the tests.
+"""The cost of a node of ``cdd generate`` with one and two jobs: CPU seconds and starts of the tests.
 
-The example ml-library has 50 nodes, of which some need debugging rounds on purpose. Its design expected 73 CPU seconds
-for the gates alone, and about 160 with all checks; a CPU second of another machine is another one, so these are shown
-beside the figures and are no bar.
+The example ml-library has 50 nodes, and some need debugging rounds on purpose. Its design expected 73 CPU seconds for
+the gates alone, and about 160 with all checks. CPU seconds of two machines differ, so these are shown beside the
+figures, and no bar depends on them.
 """
 
 import json

@@ -39,7 +39,7 @@ FOLDER = Path(tempfile.gettempdir()) / "cdd-generated"
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What came of the generation of a library."""
+    """The result of generating a library."""
 
     nodes: int
     status: int

@@ -174,7 +174,7 @@ def examine(library: Library) -> Finding:
     lay(skeleton, rebuilding.skeleton)
     *_, (_, files) = rebuilding.rebuild()
     lay(rebuilt, files)
-    # Tests inside of the package are no part of its graph.
+    # The graph does not contain the tests inside of the package.
     package = replace(package, sources={path: text for path, text in package.sources.items() if path in files})
     broken = {line.partition(" ")[0] for line in import_all(original, package, site=workshop.site)}
     failing = import_all(skeleton, package, site=workshop.site)

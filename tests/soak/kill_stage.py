@@ -289,9 +289,9 @@ def _copied(folder: Path, name: str) -> Trial:
 
 
 def _is_probe(path: Path) -> bool:
-    """Whether it is the file by which Python's ``tempfile`` tries a folder, left if that process is killed.
+    """Return whether Python's ``tempfile`` has made the file to try a folder, in a process that was killed.
 
-    Its name says of no program, and the folder is shared, so that nobody can remove it.
+    Its name does not tell the program, and the folder is shared, so nobody can remove it.
     """
     about = path.lstat()
     return bool(

@@ -117,7 +117,7 @@ def test_every_phase_commit_carries_trailers_and_a_note_with_its_evidence(demo: 
         )
         assert found is not None, body
         runs[commit] = found[1]
-    # A fork is carried out by a run of its own, and merged.
+    # A separate run carried out the fork, which was merged.
     ours = set(git(demo.folder, "log", "--first-parent", "--format=%H", "HEAD").splitlines())
     own = {run for commit, run in runs.items() if commit in ours}
     of_fork = {run for commit, run in runs.items() if commit not in ours}

@@ -40,6 +40,19 @@ def test_data_go_from_the_package_to_the_folder_beside_the_graph_and_into_the_re
     assert read_data(graph, Layout.of(graph, "graph"), folder=folder) == {}
 
 
+def test_data_that_would_replace_a_module_of_a_node_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"m\.py', which is the module of a node"):
+        read_data(*list_data("src/sums/m.py"), folder=tmp_path)
+
+
+def test_a_folder_for_data_that_cannot_be_written_is_named(package: Path, tmp_path: Path) -> None:
+    files, folder = read_package(str(package), search=()), tmp_path / "graph.data"
+    folder.write_text("mine")
+    with pytest.raises(UsageError, match=r"graph\.data/src/sums/data/words\.txt cannot be written"):
+        copy_data(extract_graph(files).graph, files, to=folder)
+    assert folder.read_text() == "mine"
+
+
 @pytest.mark.parametrize(
     "path", ["/etc/passwd", "src/sums/../x", "src/other/x", "src/sums/.git/config", "src/sums/a\\b", "src/sums//x"]
 )

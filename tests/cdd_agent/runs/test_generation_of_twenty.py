@@ -1,4 +1,4 @@
-"""A generation of 20 nodes in 3 subgraphs: it stops anywhere and goes on from there."""
+"""A generation of 20 nodes in 3 subgraphs: it can stop anywhere and continue."""
 
 import subprocess
 import sys
@@ -103,7 +103,7 @@ def interrupt() -> None:
     raise KeyboardInterrupt
 
 
-def list_begun(output: Output) -> set[int]:
+def find_attempted(output: Output) -> set[int]:
     return {event.step for event in output.seen if isinstance(event, AttemptStarted) and event.step <= COUNT}
 
 
@@ -127,7 +127,7 @@ def test_a_run_that_stopped_at_node_10_skips_those_before(tmp_path: Path) -> Non
     saved = output.statuses.count("completed")
     assert saved in (8, 9)
     output.run()
-    assert min(list_begun(output)) == saved + 1
+    assert min(find_attempted(output)) == saved + 1
     assert set(output.statuses[:COUNT]) == {"completed"}
 
 
@@ -138,7 +138,7 @@ def test_a_run_that_was_killed_after_node_12_completes_the_others(tmp_path: Path
     output = make_output(tmp_path)
     assert output.landed[0].startswith("feat: complete base")
     output.run()
-    assert list_begun(output) == {*range(13, COUNT + 1)}
+    assert find_attempted(output) == {*range(13, COUNT + 1)}
     assert set(output.statuses[:COUNT]) == {"completed"}
 
 
@@ -150,4 +150,4 @@ def test_nodes_that_need_a_failed_one_are_skipped_and_the_rest_is_exported(tmp_p
     assert "feat: complete part of top (2 of 5 nodes)" in output.landed
     again = replace(make_output(tmp_path), seen=[])
     again.run()
-    assert list_begun(again) == {18, 19, 20}
+    assert find_attempted(again) == {18, 19, 20}

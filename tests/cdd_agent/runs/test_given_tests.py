@@ -16,7 +16,7 @@ from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.events import Event, GateJudged, Notice
 from cdd_agent.generation.given_tests import SETTINGS, read_tests, write_settings
 from cdd_agent.generation.plan import load_plan
-from cdd_agent.runs.output_folder import has_given_tests, prepare_output
+from cdd_agent.runs.output_folder import has_user_tests, prepare_output
 from cdd_agent.work.state import RunState, Status
 from tests.fakes.approval import approves
 from tests.fakes.identity import git_identity
@@ -108,7 +108,7 @@ class Output:
 
     def run(self, place: Path, bodies: dict[str, list[str]], *, harm: str = "") -> RunState:
         place.mkdir(exist_ok=True)
-        plan = replace(load_plan(write_graph(place)), has_tests=True)
+        plan = replace(load_plan(write_graph(place)), has_user_tests=True)
         given = place / "given"
         given.mkdir(exist_ok=True)
         (given / "test_shop.py").write_text(TESTS)
@@ -145,7 +145,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Output:
 
 
 def test_no_tests_are_written_and_those_of_the_user_stay(made: Output) -> None:
-    assert has_given_tests(made.folder)
+    assert has_user_tests(made.folder)
     assert made.git("log", "--format=%s", "--grep=^test:") == ""
     assert made.read("tests/test_shop.py") == TESTS
     assert made.git("log", "--format=%h", "--", "tests").count("\n") == 1
@@ -204,7 +204,7 @@ def test_the_report_names_what_no_test_proves(made: Output) -> None:
     report = made.read("docs/generation_report.md")
     assert "**Nodes Proved**: 1 of 4" in report
     assert "unused (unused): no test that passes enters it" in report
-    assert "total (total): tests/test_shop.py::test_of_the_machine fails and enters it" in report
+    assert "total (total): tests that enter it fail: tests/test_shop.py::test_of_the_machine" in report
     assert "- **Given Tests**: 4 given, 3 passing (75%); none were written" in report
     assert made.git("tag") == ""
 
@@ -222,7 +222,11 @@ def test_audit_leaves_open_what_no_test_shows(made: Output) -> None:
 def test_the_same_command_changes_nothing(made: Output, tmp_path: Path) -> None:
     again = Output(tmp_path / "shop", [])
     shutil.copytree(made.folder, again.folder, symlinks=True)
+    (doubts,) = again.folder.glob(".git/cdd/**/doubts.json")
+    found = doubts.read_bytes()
+    doubts.unlink()
     again.run(tmp_path / "given", {})
+    assert doubts.read_bytes() == found  # the checks have run again
     assert [each for each in again.seen if isinstance(each, GateJudged)] == []
     assert again.git("rev-parse", "HEAD^{tree}") == made.git("rev-parse", "HEAD^{tree}")
     assert not [each for each in again.seen if isinstance(each, Notice) and "Landed" in each.text]

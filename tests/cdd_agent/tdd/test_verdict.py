@@ -191,8 +191,8 @@ def make_case(name: str, outcome: str) -> Case:
     return Case(f"t.py::{name}", outcome, "t.py", 1, 0.0, failure=failure)
 
 
-def judge_without(before: SuiteReport, after: SuiteReport, *tests: str, waiting: tuple[str, ...]) -> list[str]:
-    judged = verdict.judge_without(waiting, item(tests=tests), report=after, baseline=before, conventions=PYTEST)
+def judge_apart_from(before: SuiteReport, after: SuiteReport, *tests: str, waiting: tuple[str, ...]) -> list[str]:
+    judged = verdict.judge_apart_from(waiting, item(tests=tests), report=after, baseline=before, conventions=PYTEST)
     assert judged.open is (not judged.reasons)
     return [f"{reason.code} {reason.nodeid}" for reason in judged.reasons]
 
@@ -200,16 +200,16 @@ def judge_without(before: SuiteReport, after: SuiteReport, *tests: str, waiting:
 def test_tests_that_wait_for_later_items_neither_open_nor_close_green() -> None:
     before = replace(EMPTY, tests=(*(make_case(name, "failed") for name in "abc"), make_case("d", "passed")))
     after = replace(EMPTY, tests=tuple(map(make_case, "abcd", ("passed", "failed", "failed", "passed"))))
-    assert judge_without(before, after, "t.py::a", "t.py::b", waiting=("t.py::b", "t.py::c")) == []
-    assert judge_without(before, after, "t.py::a", "t.py::b", waiting=()) == ["target_failed t.py::b"]
-    assert judge_without(before, after, waiting=()) == []
+    assert judge_apart_from(before, after, "t.py::a", "t.py::b", waiting=("t.py::b", "t.py::c")) == []
+    assert judge_apart_from(before, after, "t.py::a", "t.py::b", waiting=()) == ["target_failed t.py::b"]
+    assert judge_apart_from(before, after, waiting=()) == []
     broken = replace(after, tests=(*after.tests[:3], make_case("d", "failed")))
-    assert judge_without(before, broken, waiting=()) == ["broke_others t.py::d"]
+    assert judge_apart_from(before, broken, waiting=()) == ["broke_others t.py::d"]
 
 
 def test_tests_that_are_skipped_in_a_file_that_can_be_collected_now_do_not_close_green() -> None:
     before = replace(EMPTY, collect_errors=(CollectError("t.py", Failure("collect", "name_error", "test", "E", "")),))
     after = replace(EMPTY, tests=(make_case("a", "passed"), make_case("b", "skipped")))
-    assert judge_without(before, after, "t.py", waiting=()) == []
+    assert judge_apart_from(before, after, "t.py", waiting=()) == []
     known = replace(EMPTY, tests=(make_case("b", "failed"),))
-    assert judge_without(known, after, "t.py::b", waiting=()) == ["skipped_target t.py::b"]
+    assert judge_apart_from(known, after, "t.py::b", waiting=()) == ["skipped_target t.py::b"]

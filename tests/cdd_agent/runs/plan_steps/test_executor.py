@@ -128,7 +128,7 @@ def test_what_depends_on_a_skipped_step_is_skipped_with_the_reason_and_comes_bac
         assert "--skip 3" in refused.value.hint
         executor.run_all()
     assert made.statuses == {1: "skipped", 2: "skipped", 3: "skipped"}
-    assert made.saved.execution(1).error == "what it depends on is not there"
+    assert made.saved.execution(1).error == "it depends on a part that was not completed"
     again = made.executor(does("a"))
     with again.running():
         again.retry(2)

@@ -163,7 +163,7 @@ def test_08_a_skipped_step_is_skipped_and_the_reasons_are_shown(work: MakeWork) 
     with captured(width=200) as (screen, shown):
         show_steps(made.saved, screen=screen)
     assert "Step 1 skipped: skipped by the user" in shown.getvalue()
-    assert "Step 2 skipped: what it depends on is not there" in shown.getvalue()
+    assert "Step 2 skipped: it depends on a part that was not completed" in shown.getvalue()
     assert "Step 3 failed: GREEN was refused 1 time; the last reasons: no_change" in shown.getvalue()
 
 
