@@ -362,7 +362,8 @@ class GenerateCommand:
                 raise Interrupted(f"Stopped, and everything is saved: {told}.", hint=self._hint()) from stop
         if not invocation.as_json:
             invocation.screen.gap()
-            invocation.screen.line(f"{summarize(plan, state)}: {self._request.out}", style="bold")
+            told = f"{summarize(plan, state)}; {generation.count_proved()} proved: {self._request.out}"
+            invocation.screen.line(told, style="bold")
         self._require_all(state)
         if generation.tests is not None:
             self._require_tests(generation.tests)

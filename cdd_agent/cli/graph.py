@@ -84,6 +84,9 @@ def _make_from_package(invocation: Invocation, package: str, *, out: Path) -> No
     files = read_package(package, search=list_search_path(Path.cwd()))
     extraction = extract_graph(files)
     data = find_data_folder(out)
+    if data == out:
+        hint = "name a file: --out graph.json"
+        raise UsageError(f"{out} is the name of the folder for the package's data.", hint=hint)
     present = [str(path) for path in (out, data) if path.exists()]
     question = f"{present[0]} exists. Replace it?" if len(present) == 1 else f"{out} and {data} exist. Replace them?"
     if present and not invocation.is_agreed(question):
@@ -101,8 +104,7 @@ def _make_from_package(invocation: Invocation, package: str, *, out: Path) -> No
     if len(extraction.notices) > _MOST_NOTICES:
         invocation.screen.note(f"and {format_count(len(extraction.notices) - _MOST_NOTICES, 'more remark')}")
     if copied:
-        told = f"{format_count(copied, 'file')} that no node writes: {data}. Keep it beside the graph."
-        invocation.screen.line(told)
+        invocation.screen.line(f"These files are in {data}: keep that folder beside the graph.")
     invocation.screen.line(f"Next: cdd graph show {shlex.quote(str(out))}")
 
 

@@ -98,6 +98,10 @@ class Generation:
             self._assemble()
         return run.state
 
+    def count_proved(self) -> int:
+        """Return how many nodes have passed and are proved."""
+        return self._read_results(self.tests).describe(now=self.run.clock.now()).proved
+
     def _list_before(self, start: Node) -> frozenset[int]:
         """Return the nodes before ``start`` in order; raise ``UsageError`` if it needs one that has not passed."""
         numbers = {step.title: number for number, step in self.run.state.step_executions.items()}
