@@ -393,7 +393,7 @@ class ContainerSandbox:
             argv += ("--env", f"{key}={value}")
         launch = Launch(
             level=self.level,
-            argv=(*argv, IMAGE, *program),
+            argv=(*argv, *(() if command.stdin is None else ("--interactive",)), IMAGE, *program),
             environment=_client_environment(),
             confinement=_CONFINEMENT,
             reports_like_shell=True,

@@ -64,6 +64,9 @@ class Command:
     """In bytes; longer output keeps its head and tail."""
     stdout: int | None = None
     """A descriptor of this process that becomes the program's standard output, which is then missing in the result."""
+    stdin: int | None = None
+    """The descriptor of a socket that becomes the program's standard input, which is otherwise empty. The program is
+    ended when the caller closes the other end. It may be ``stdout`` too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

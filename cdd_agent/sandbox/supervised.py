@@ -191,6 +191,7 @@ def run_launch(command: Command, launch: Launch) -> Result:
         "output_cap": command.output_cap,
         "limits": [(resource.RLIMIT_CORE, 0), *(() if launch.applies_limits else to_rlimits(limits))],
         "rules": launch.rules,
+        "stdin": -1 if command.stdin is None else command.stdin,
         "stdout": -1 if command.stdout is None else command.stdout,
         "kill_command": list(launch.kill_command),
     }
@@ -253,7 +254,7 @@ def _run_warden(order: "Order", *, program: str) -> tuple[list[int], list[str], 
             stdout=subprocess.PIPE,
             stderr=errors,
             start_new_session=True,
-            pass_fds=() if order["stdout"] < 0 else (order["stdout"],),
+            pass_fds={order["stdin"], order["stdout"]} - {-1},
         )
         _RUNNING.add(warden)
         try:

@@ -64,7 +64,7 @@ class SupervisedRun:
         self.timed_out = False
         self.survivors = 0
         self._order = order
-        self._has_ended = self.is_alone = False
+        self._has_ended = self._is_hung_up = self.is_alone = False
         self._killer = 0
         self._out, write_end = os.pipe()
         errors, report = os.pipe()
@@ -74,22 +74,25 @@ class SupervisedRun:
             _execute(order, write_end, report=report, warden=warden)
         os.close(write_end)
         os.close(report)
-        if order["stdout"] >= 0:
+        self._input = order["stdin"]
+        if order["stdout"] not in (-1, self._input):
             os.close(order["stdout"])
         self.errno = int(os.read(errors, 16) or b"0")
         os.set_blocking(self._out, False)
         self._poll = select.poll()
         self._poll.register(0, select.POLLIN)
         self._poll.register(self._out, select.POLLIN)
+        if self._input >= 0:
+            self._poll.register(self._input, 0)  # without any event, the end of the connection alone is reported
         try:
             self._poll.register(os.pidfd_open(self._pid), select.POLLIN)
         except OSError:
             return  # without pidfd_open (Linux 5.3), the next tick notices the end
 
     def follow(self, time_s: float) -> None:
-        """Collect output until the program has ended, the time is up or the caller is gone."""
+        """Collect output until the program has ended, the time is up, or the caller has hung up or is gone."""
         deadline = time.monotonic() + time_s
-        while not (self._has_ended or self.is_alone):
+        while not (self._has_ended or self._is_hung_up or self.is_alone):
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 self.timed_out = True
@@ -98,6 +101,9 @@ class SupervisedRun:
 
     def end(self) -> None:
         """End all remaining processes, at first politely if the program is still running, and read the last output."""
+        if self._input >= 0:
+            self._poll.unregister(self._input)
+            os.close(self._input)
         if not self._has_ended:
             self._terminate()
         deadline = time.monotonic() + SWEEP_S
@@ -129,6 +135,8 @@ class SupervisedRun:
             elif descriptor == 0:
                 self.is_alone = True
                 self._poll.unregister(0)
+            elif descriptor == self._input:
+                self._is_hung_up = True
         self._reap()
 
     def _read_output(self) -> bool:
@@ -166,11 +174,11 @@ def _execute(order: "Order", output: int, *, report: int, warden: int) -> None:
 
         for number in _IGNORED_BY_PYTHON:
             signal(number, SIG_DFL)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(os.open(os.devnull, os.O_RDONLY) if order["stdin"] < 0 else order["stdin"], 0)
         os.dup2(output if order["stdout"] < 0 else order["stdout"], 1)
         os.dup2(output, 2)
-        if order["stdout"] >= 0:
-            os.close(order["stdout"])
+        for descriptor in {order["stdin"], order["stdout"]} - {-1}:
+            os.close(descriptor)
         os.chdir(order["cwd"])
         for kind, most in order["limits"]:
             _lower_limit(kind, most)

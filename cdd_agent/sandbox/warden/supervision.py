@@ -34,6 +34,8 @@ if TYPE_CHECKING:
         output_cap: int
         limits: list[tuple[int, int]]
         rules: Rules | None
+        stdin: int
+        """The warden's descriptor for the program's standard input, a socket; -1: the program reads nothing."""
         stdout: int
         """The warden's descriptor for the program's standard output; -1: it belongs to the output."""
         kill_command: list[str]

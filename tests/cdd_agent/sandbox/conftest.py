@@ -3,7 +3,7 @@
 import os
 import shlex
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -62,16 +62,13 @@ class Ground:
 
     def run(self, *argv: str, timeout_s: float = 20, limits: Limits | None = None, output_cap: int = 64_000) -> Result:
         """Run a program in the project, with git's folder read-only."""
-        return self.sandbox.run(
-            Command(
-                argv=argv,
-                cwd=self.project,
-                access=Access(read_write=(self.project,), read_only=(self.project / ".git", *PYTHON)),
-                timeout_s=timeout_s,
-                limits=limits,
-                output_cap=output_cap,
-            )
-        )
+        command = self.make_command(*argv)
+        return self.sandbox.run(replace(command, timeout_s=timeout_s, limits=limits, output_cap=output_cap))
+
+    def make_command(self, *argv: str) -> Command:
+        """Return the command that runs a program in the project, with git's folder read-only."""
+        access = Access(read_write=(self.project,), read_only=(self.project / ".git", *PYTHON))
+        return Command(argv=argv, cwd=self.project, access=access, timeout_s=20)
 
     def python(self, code: str, *arguments: str, timeout_s: float = 20, limits: Limits | None = None) -> Result:
         """Run Python code in the project."""

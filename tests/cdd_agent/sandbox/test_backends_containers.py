@@ -3,6 +3,7 @@
 import os
 import resource
 import shlex
+import socket
 from pathlib import Path
 
 import pytest
@@ -141,3 +142,13 @@ def test_the_client_gets_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     sandbox = ContainerSandbox(client(tmp_path))
     result = sandbox.run(Command(argv=("env",), cwd=tmp_path, access=Access(), timeout_s=20))
     assert "canary-key" not in result.output
+
+
+def test_the_client_passes_on_what_the_program_reads(tmp_path: Path) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.sendall(b"read by the program")
+        ours.shutdown(socket.SHUT_WR)
+        command = Command(argv=("cat",), cwd=tmp_path, access=Access(), timeout_s=20, stdin=theirs.fileno())
+        assert ContainerSandbox(client(tmp_path)).run(command).output == "read by the program"
+    assert "--interactive" in run_line(tmp_path)

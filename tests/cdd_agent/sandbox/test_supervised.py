@@ -1,9 +1,12 @@
 import errno
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -60,6 +63,33 @@ def test_the_longest_argument_is_named_if_the_arguments_are_too_long(ground: Gro
 def test_a_program_gets_no_input_and_signals_as_they_are_by_default(ground: Ground) -> None:
     result = ground.bash("cat; trap -p; yes | head -1; echo ${PIPESTATUS[0]}")
     assert result.output == f"y\n{128 + signal.SIGPIPE}\n"
+
+
+SERVER = """
+import signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+child = subprocess.Popen([sys.executable, "-I", "-S", "-c", "import time; time.sleep(60)"], stdin=subprocess.DEVNULL)
+for line in sys.stdin:
+    print(line.upper(), end="", flush=True)
+print("no more", file=sys.stderr, flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_program_with_a_socket_answers_until_the_caller_hangs_up(ground: Ground) -> None:
+    ours, theirs = socket.socketpair()
+    number = theirs.fileno()
+    command = replace(ground.make_command(sys.executable, "-I", "-S", "-c", SERVER), stdin=number, stdout=number)
+    with ThreadPoolExecutor() as pool, theirs:
+        run = pool.submit(ground.sandbox.run, command)
+        with ours:
+            for word in ("one", "two"):
+                ours.sendall(f"{word}\n".encode())
+                assert ours.recv(100) == f"{word.upper()}\n".encode()
+            assert not run.done()
+        result = run.result(timeout=10)
+    assert (result.output, result.timed_out, result.survivors) == ("no more\n", False, 0)
+    assert result.exit_status < 0
 
 
 def test_of_long_output_head_and_tail_are_kept(ground: Ground) -> None:
