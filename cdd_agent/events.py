@@ -411,6 +411,21 @@ class GateJudged(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a closed RED is the way of an iteration that asks for no new behavior."""
 
 
+class Diagnosed(msgspec.Struct, frozen=True, kw_only=True):
+    """It was found out why the tests of a closed attempt fail."""
+
+    step: int
+    phase: str
+    attempt: int
+    cause: str
+    """``code``, ``test``, ``environment`` or ``flaky``; ``unknown`` if votes and person could not tell."""
+    by: str
+    """``rule``, ``examples``, ``votes`` or ``person``."""
+    why: str
+    votes: tuple[str, ...] = ()
+    """The part of the evidence that each vote saw, and its answer."""
+
+
 class Committed(msgspec.Struct, frozen=True, kw_only=True):
     """cdd made or adopted a commit."""
 
@@ -558,7 +573,7 @@ _ModelEvent: TypeAlias = TextDelta | ThinkingDelta | TurnEnded | AnswerLost | Wa
 _ToolEvent: TypeAlias = ToolCalled | ToolReturned | FileChanged
 _DraftEvent: TypeAlias = SpecProposed | SpecSaved | PlanDrafted | GraphDrafted
 _StepEvent: TypeAlias = StepStarted | StepFinished | StepReviewed | AttemptStarted | Committed
-_TestEvent: TypeAlias = SuiteStarted | SuiteFinished | GateJudged
+_TestEvent: TypeAlias = SuiteStarted | SuiteFinished | GateJudged | Diagnosed
 _HistoryEvent: TypeAlias = HandoffListed | RunStanding | RollbackPlanned | RolledBack | ClaimChecked | HandoffsAudited
 _NoteEvent: TypeAlias = NoteDamaged | NoteRepaired | NotesRepaired
 

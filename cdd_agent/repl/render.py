@@ -308,6 +308,10 @@ class Renderer:
                     first = self._reasons.setdefault((phase, reason), event.attempt)
                     message = explain(reason) if first == event.attempt else f"the same as at attempt {first}"
                     self._line(Text.assemble((clean(reason.code), "bold red"), ": ", clean(message)), deeper=2)
+            case events.Diagnosed(cause=cause, why=why, votes=votes):
+                self._line(Text.assemble((f"cause: {cause}", "bold"), f"  {clean(why)}"))
+                for vote in votes:
+                    self._line(vote, deeper=2)
             case events.Committed(commit=commit, subject=subject):
                 self._line(f"{screen.symbols['commit']} {commit[:8]}  {subject}", style="bold")
             case events.RolledBack(kept=ref, why=why):

@@ -11,7 +11,7 @@ from pathlib import Path
 from cdd_agent.agent import tools
 from cdd_agent.agent.blocks import remove_fenced
 from cdd_agent.agent.loop import AgentRun
-from cdd_agent.events import AttemptStarted, GateJudged, Notice
+from cdd_agent.events import AttemptStarted, Diagnosed, GateJudged, Notice
 from cdd_agent.evidence.copies import CleanCopies
 from cdd_agent.tdd.baseline import Baseline
 from cdd_agent.tdd.context import Context, Phase, WorkItem, summarize_evidence
@@ -85,6 +85,8 @@ class Attempt:
                 is_expected=needs_no_test(record, task.step) or self._passes_as_expected(record),
             )
         )
+        if record.diagnosis is not None:
+            context.emit(_describe_diagnosis(record.diagnosis, record, step=task.item.number))
         added = "" if record.is_open else self._report_closed_gate(record)
         if judgment.verdict.open:
             agent.answers.save()
@@ -185,6 +187,18 @@ class Attempt:
 
 def _mask(cause: Diagnosis, hide: Callable[[str], str]) -> Diagnosis:
     return replace(cause, why=hide(cause.why), place=hide(cause.place), advice=hide(cause.advice))
+
+
+def _describe_diagnosis(cause: Diagnosis, attempt: AttemptRecord, *, step: int) -> Diagnosed:
+    return Diagnosed(
+        step=step,
+        phase=attempt.phase,
+        attempt=attempt.number,
+        cause=cause.kind,
+        by=cause.by,
+        why=cause.why,
+        votes=tuple(map(str, cause.votes)),
+    )
 
 
 def _read_claim(run: AgentRun) -> str:

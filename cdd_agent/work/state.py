@@ -102,9 +102,30 @@ Cause: TypeAlias = Literal["code", "test", "environment", "flaky", "unknown"]
 """Why tests fail: because of the code, the test or something outside of the project, or by chance."""
 
 
+Ground: TypeAlias = Literal["rule", "examples", "votes", "person"]
+"""What a diagnosis is based on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vote:
+    """The answer of a model to one cut of the evidence on a failure."""
+
+    cut: str
+    """The parts that it saw, such as ``docstring and test``."""
+    cause: Cause
+    """``unknown``: the answer is no vote."""
+
+    def __str__(self) -> str:
+        """Return the cut and the answer."""
+        return f"{self.cut}: {'no vote' if self.cause == 'unknown' else self.cause}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """The cause of a failure, and advice."""
+    """The cause of a failure, and advice.
+
+    With the cause ``unknown``, nobody could tell, and the step ends.
+    """
 
     kind: Cause
     why: str
@@ -114,6 +135,9 @@ class Diagnosis:
     """An instruction: for ``environment`` to the user, otherwise to the next attempt. It can be empty."""
     packages: tuple[str, ...] = ()
     """Those that are missing."""
+    by: Ground = "rule"
+    votes: tuple[Vote, ...] = ()
+    """In the order in which they were given."""
 
     def __str__(self) -> str:
         """Return why, and the advice."""

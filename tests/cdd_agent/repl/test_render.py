@@ -79,6 +79,12 @@ CASES: list[tuple[Event, str]] = [
     (events.AttemptStarted(phase="red", number=1, limit=3), "  RED attempt 1 of 3\n"),
     (events.Committed(phase="red", commit="0123456789", subject="test: x"), "● 01234567  test: x\n"),
     (
+        events.Diagnosed(
+            step=1, phase="green", attempt=2, cause="test", by="votes", why="Two say so.", votes=("failure: test",)
+        ),
+        "cause: test  Two say so.\n  failure: test\n",
+    ),
+    (
         events.RolledBack(checkpoint="a", kept="refs/b", why="it failed"),
         "↶ Rolled back: it failed. The work is saved in refs/b\n",
     ),
