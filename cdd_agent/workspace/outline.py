@@ -80,7 +80,7 @@ def _list_python(body: Iterable[ast.stmt], lines: Sequence[str], *, depth: int) 
                 first=first,
                 last=node.end_lineno or node.lineno,
                 depth=depth,
-                header=_join_header(lines, first=node.lineno, last=max(node.lineno, node.body[0].lineno - 1)),
+                header=join_header(lines, first=node.lineno, last=max(node.lineno, node.body[0].lineno - 1)),
             )
             if isinstance(node, ast.ClassDef) and depth < _MAX_DEPTH:
                 yield from _list_python(node.body, lines, depth=depth + 1)
@@ -104,7 +104,7 @@ def _list_blocks(lines: Sequence[str]) -> tuple[OutlineEntry, ...]:
             # A line such as ``}`` closes the block.
             closes = inside < len(indents) and not re.search(r"\w", lines[indents[inside][0] - 1])
             last = indents[inside if closes else inside - 1][0]
-            header = _join_header(lines, first=number, last=last)
+            header = join_header(lines, first=number, last=last)
             name = _CALLED.search(header) or _LAST_WORD.search(header)
             found.append(
                 OutlineEntry(name=name[1] if name else "", first=number, last=last, depth=len(above), header=header)
@@ -124,7 +124,7 @@ def _read_brackets(lines: Sequence[str], *, first: int, last: int) -> list[str]:
     return parts[:1]  # a bracket in a text, or code that cannot be parsed
 
 
-def _join_header(lines: Sequence[str], *, first: int, last: int) -> str:
+def join_header(lines: Sequence[str], *, first: int, last: int) -> str:
     """Return the line ``first``, and those after it until its brackets are closed, as one line."""
     parts = _read_brackets(lines, first=first, last=last)
     header = re.sub(r",? (?=[)\]])|(?<=[(\[]) ", "", " ".join(filter(None, parts)))
