@@ -51,6 +51,12 @@ class SuspiciousLine:
         return f"{self.path}:{self.line}"
 
     @property
+    def repeats_several(self) -> bool:
+        """Whether it repeats several values of one example of the tests."""
+        values = self.what.parts.get("values", ())
+        return self.what.case == "repeats_example" and isinstance(values, tuple) and len(values) > 1
+
+    @property
     def clause(self) -> Clause:
         """The place, and what is there."""
         return Clause("suspicious_line", {"place": self.place, "what": self.what})

@@ -5,16 +5,18 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 from cdd_agent.evidence.clean_copy import (
-    DOUBTS,
     CheckRequest,
     Findings,
     find_layout,
     list_product_changes,
     read_product_sources,
     read_sources,
+    refuse,
 )
 from cdd_agent.evidence.confirm import confirm
 from cdd_agent.evidence.mutation import TimedRuns
+from cdd_agent.evidence.suspicious import find_suspicious_lines
+from cdd_agent.generation.traceability import list_lines
 from cdd_agent.git.repository import CommitId
 from cdd_agent.tdd.context import Context
 from cdd_agent.work.finding import Finding
@@ -27,12 +29,17 @@ class JudgedNode:
     """A node that has passed its gates: its functions and its tests."""
 
     number: int
-    files: tuple[str, ...]
-    """Of its definitions."""
+    definitions: tuple[tuple[str, str], ...]
+    """File and qualified name of each."""
     tests: tuple[str, ...]
     """Node ids, without parameters."""
     stated: str
     """Its text in the graph."""
+
+    @property
+    def files(self) -> frozenset[str]:
+        """Those of its definitions."""
+        return frozenset(path for path, _ in self.definitions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,17 +69,29 @@ class SubgraphCheck:
         if not nodes:
             return SubgraphEvidence()
         found = self._confirm(nodes)
-        if not found.reasons:
-            return SubgraphEvidence(
-                findings=found.notices, is_proved=not any(each.is_unverified for each in found.notices)
-            )
         refused = self._assign(found, nodes)
         if refused is None and len(nodes) > 1:
             alone = {node.number: self._confirm([node]) for node in nodes}
             refused = {number: each.reasons for number, each in alone.items() if each.reasons}
         elif refused is None:
             refused = {nodes[0].number: found.reasons}
-        return SubgraphEvidence(refused=refused, findings=found.notices)
+        for node in nodes:
+            if reasons := self._find_memorized(node):
+                refused[node.number] = (*refused.get(node.number, ()), *reasons)
+        is_verified = not (found.reasons or any(each.is_unverified for each in found.notices))
+        return SubgraphEvidence(refused=refused, findings=found.notices, is_proved=is_verified and not refused)
+
+    def _find_memorized(self, node: JudgedNode) -> tuple[Reason, ...]:
+        """Return a reason if the code of a node repeats several values of one example of its tests."""
+        request = self._make_request([node])
+        texts = {change.path: change.new or "" for change in request.changes}
+        own = {(path, line) for path, name in node.definitions for line in list_lines(texts.get(path, ""), {name})}
+        found = tuple(
+            each.clause
+            for each in find_suspicious_lines(request)
+            if each.repeats_several and (each.path, each.line) in own
+        )
+        return refuse("examples_only", found=found).reasons if found else ()
 
     def _assign(self, found: Findings, nodes: Sequence[JudgedNode]) -> dict[int, tuple[Reason, ...]] | None:
         """Return number -> reasons, if each reason is about a test of one node; else None."""
@@ -89,10 +108,7 @@ class SubgraphCheck:
         context = self.context
         tree, limit_s = context.workplace.tree, context.policy.evidence_timeout_s
         with closing(TimedRuns(repository=tree, suite=context.suite, limit_s=limit_s, emit=context.emit)) as runs:
-            found = confirm(self._make_request(nodes), runs=runs)
-        if found.reasons and all(reason.code in DOUBTS for reason in found.reasons):
-            return Findings(notices=found.notices)
-        return found
+            return confirm(self._make_request(nodes), runs=runs)
 
     def _make_request(self, nodes: Sequence[JudgedNode]) -> CheckRequest:
         repository, layout = self.context.workplace.tree, find_layout(self.context.workplace.tree, self.context.suite)

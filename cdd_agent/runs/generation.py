@@ -10,6 +10,7 @@ import msgspec
 
 from cdd_agent.errors import GateClosed, UsageError
 from cdd_agent.events import Emit, Notice
+from cdd_agent.evidence.clean_copy import DOUBTS
 from cdd_agent.generation.evidence import JudgedNode, SubgraphCheck, SubgraphEvidence
 from cdd_agent.generation.late_code import write_late_code
 from cdd_agent.generation.traceability import TracedResults
@@ -217,10 +218,15 @@ class Generation:
             self._correct_failing(group)
             self._note_doubts(group)
             return False  # all tests together prove the nodes: see _tag_proved
+        doubted = set[int]()
         while waiting := [step for step in self._list_waiting(group) if step.title in self.plan.by_title]:
             found = self._judge(waiting)
             is_tried_again = False
             for number, reasons in found.refused.items():
+                # A doubt may be wrong, so a node is written again for it once.
+                if all(reason.code in DOUBTS for reason in reasons) and number in doubted:
+                    continue
+                doubted.add(number)
                 words = "\n".join(map(format_reason, reasons))
                 title = self.run.state.execution(number).title
                 self._emit(Notice(text=f"The checks of {group.name} refuse {title}: {words}"))
@@ -259,7 +265,7 @@ class Generation:
         node = self.plan.by_title[step.title]
         return JudgedNode(
             number=step.step_number,
-            files=self.plan.list_files(node),
+            definitions=tuple((self.plan.layout.map_path(each.file_path), each.name) for each in node.definitions),
             tests=self._list_tests(step),
             stated=self.plan.describe(node),
         )

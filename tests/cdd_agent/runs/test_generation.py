@@ -99,6 +99,18 @@ class Output:
         return Output(folder=folder, plan=self.plan, recording=self.recording)
 
 
+_TABLE = """\
+    if not text:
+        raise ValueError('no words')
+    return {'a a b': '2 words, 1.5 on average', 'a': '1 words, 1.0 on average'}.get(text, '')"""
+_MORE = """\
+def test_summarize_three():
+    assert summarize('a b c') == '3 words, 1.0 on average'
+
+
+"""
+
+
 def change_recording(folder: Path, change: Callable[[Recorded], list[Recorded]]) -> Path:
     """Write the recording with each turn replaced, and return its path."""
     turns = msgspec.yaml.decode(RECORDING.read_bytes(), type=list[Recorded])
@@ -484,6 +496,33 @@ def test_integration_tests_that_prove_nothing_leave_the_subgraph_unproved(tmp_pa
     assert output.git("tag") == "phase4-subgraph-text"
     assert output.landed[1] == "feat: complete stats (nodes 4-6)"
     assert not (output.folder / "tests/integration/test_stats.py").exists()
+
+
+def test_a_table_of_the_tests_examples_is_refused_and_the_node_is_written_again(tmp_path: Path) -> None:
+    def cheat(turn: Recorded) -> list[Recorded]:
+        """Answer from a table, behind an integration test with the same example, and correct it when told."""
+        call, end = turn["content"]
+        if "integration of stats" in turn["when"]:
+            text = call["input"]["content"].replace("'a b a a'", "'a a b'").replace("== 2", "== 1.5")
+            return [{**turn, "content": [{**call, "input": {**call["input"], "content": text}}, end]}]
+        if "stats.report.summarize red" in turn["when"]:
+            more = {"old_string": "def test_summarize_one", "new_string": f"{_MORE}def test_summarize_one"}
+            again = {**call, "name": "Edit", "input": {"file_path": call["input"]["file_path"], **more}}
+            return [turn, {**turn, "content": [again, end]}]
+        if "stats.report.summarize green" not in turn["when"]:
+            return [turn]
+        old = call["input"]["old_string"]
+        stub = old.rpartition("\n")[0]
+        wrong = {"old_string": old, "new_string": f"{stub}\n{_TABLE}"}
+        right = {"old_string": _TABLE, "new_string": call["input"]["new_string"].removeprefix(stub).strip("\n")}
+        return [{**turn, "content": [{**call, "input": {**call["input"], **each}}, end]} for each in (wrong, right)]
+
+    output = Output(folder=tmp_path / "wordkit", plan=load_plan(GRAPH), recording=change_recording(tmp_path, cheat))
+    output.run()
+    assert "refuse stats.report.summarize: examples_only" in output.notices
+    assert output.statuses == ["completed"] * 8
+    assert "mean(list(counts.values()))" in (output.folder / "src/wordkit/stats/report.py").read_text()
+    assert output.git("tag").split() == ["phase4-subgraph-stats", "phase4-subgraph-text"]
 
 
 def test_nodes_of_one_file_are_not_worked_on_at_the_same_time(output: Output) -> None:
