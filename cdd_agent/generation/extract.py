@@ -1,8 +1,8 @@
 """A planning graph from the sources of a package, by ``ast`` alone. Pure: nothing of the package is imported or run.
 
-A **piece** is what a node defines in one module: a function, a class with its methods, or the statements that define a
-name more than once, such as overloads. Pieces that need each other are one node. What is not a piece is module-level
-code: imports, constants, and classes without a method, of which nothing is left to write.
+A piece (``references``) is a function, a class with its methods, or the statements that define a name more than once,
+such as overloads. Pieces that need each other are one node. What is not a piece is module-level code: imports,
+constants, and classes without a method, of which nothing is left to write.
 """
 
 import ast
@@ -11,16 +11,23 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from cdd_agent.errors import UsageError, format_count, join_first
-from cdd_agent.evidence.source import Function, read_last_name
-from cdd_agent.generation.contents import PlannedModule, Symbol, has_decorator, iterate_early
-from cdd_agent.generation.import_plan import Bindings, collect_bindings, read_bindings
-from cdd_agent.generation.imports import list_free_names
-from cdd_agent.generation.late_code import list_bindings
+from cdd_agent.evidence.source import Function
+from cdd_agent.generation.contents import PlannedModule, has_decorator
 from cdd_agent.generation.layout import SOURCES, Layout
 from cdd_agent.generation.package_files import COMPILED, PackageFiles
+from cdd_agent.generation.references import (
+    Piece,
+    References,
+    SourceModule,
+    Variable,
+    drop_annotations,
+    list_definitions,
+    list_dotted,
+    list_local_imports,
+    make_piece,
+)
 from cdd_agent.generation.signatures import parse_code, read_signature, strip_bodies, write_header
 from cdd_agent.tickets.graph import Definition, Graph, Node, NodeId, find_components
 from cdd_agent.tickets.graph_problems import find_path_problem, find_problems
@@ -30,7 +37,6 @@ from cdd_agent.untrusted.python_source import (
     decode,
     explain_unreadable,
     find_syntax_error,
-    split_lines,
     with_deep_stack,
 )
 from pytest_tdd_agent.sources import find_encoding
@@ -38,8 +44,6 @@ from pytest_tdd_agent.sources import find_encoding
 _TESTS = ("test", "tests")
 _TEST_FILE = re.compile(r"(test_.*|.*_test)\.py")
 _CODING = re.compile(r"^[ \t\f]*#.*?coding[:=][ \t]*[-\w.]+.*$", re.MULTILINE)
-_MOST_STEPS = 50
-"""From a module to one that it imports a name from."""
 _MOST_SHOWN = 5
 
 
@@ -70,9 +74,9 @@ def extract_graph(package: PackageFiles) -> Extraction:
     return Extraction(graph=graph, notices=tuple(notices))
 
 
-def _sort_files(package: PackageFiles) -> tuple[list["_Source"], list[str], list[str]]:
+def _sort_files(package: PackageFiles) -> tuple[list[SourceModule], list[str], list[str]]:
     """Return the sources, the paths of the files that are copied as they are, and remarks on the others."""
-    sources, data, notices = list[_Source](), list[str](), list[str]()
+    sources, data, notices = list[SourceModule](), list[str](), list[str]()
     tests = _find_tests(package.sources)
     everything = sorted((*package.sources, *package.others))
     left_out = [path for path in everything if path.startswith(tests) or explain_protection(path)]
@@ -110,7 +114,7 @@ def _find_tests(paths: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def _read_source(path: str, content: bytes) -> tuple["_Source | None", str]:
+def _read_source(path: str, content: bytes) -> tuple[SourceModule | None, str]:
     """Return a source, or why there is none."""
     if why := explain_unreadable(content):
         return None, why
@@ -124,137 +128,51 @@ def _read_source(path: str, content: bytes) -> tuple["_Source | None", str]:
     if tree is None or isinstance(tree, ForeignModule):
         return None, "this Python cannot compile it"
     name = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-    return _Source(module=PlannedModule(path=path, name=name, code=text), tree=ast.parse(text)), ""
+    module = PlannedModule(path=path, name=name, code=text)
+    return SourceModule(module=module, tree=ast.parse(text), cut=_cut_pieces), ""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Piece:
-    """The definitions of a node in one module."""
-
-    source: "_Source"
-    name: str
-    names: tuple[str, ...]
-    """All functions and classes in it."""
-    statements: tuple[ast.stmt, ...]
-    lines: range
-    """1-based."""
-
-    @property
-    def id(self) -> NodeId:
-        """The id that its node would have."""
-        return NodeId(f"{self.source.module.name}:{self.name}")
-
-    @cached_property
-    def definition(self) -> Definition:
-        """Its definition in the graph."""
-        stubs = [strip_bodies(copy.deepcopy(each)) for each in self.statements]
-        own = [each for each in _list_definitions(stubs) if each.name == self.name]
-        documented = next((each for each in own if not has_decorator(each, "overload")), own[0])
-        docstring = ast.get_docstring(documented) or ""
-        if docstring:
-            documented.body = documented.body[1:] or [ast.Expr(ast.Constant(...))]
-        return Definition(
-            name=self.name,
-            file_path=f"{SOURCES}/{self.source.module.path}",
-            docstring=docstring if docstring.strip() else write_header(documented),
-            signature="\n".join(map(ast.unparse, stubs)),
-        )
+def _cut_pieces(source: SourceModule) -> Iterator[Piece]:
+    """Yield what nodes can define of a module."""
+    body = source.tree.body
+    spans = _find_repetitions(body)
+    inside = {number for span in spans for number in span}
+    pieces = [_join(source, [body[number] for number in span]) for span in spans]
+    for number, each in enumerate(body):
+        if number not in inside:
+            pieces += [_join(source, [node]) for node in list_definitions([each]) if _is_generated(node)]
+    yield from (each for each in pieces if read_signature(_define(each)).is_given)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Variable:
-    """A name of module-level code."""
+def _join(source: SourceModule, statements: Sequence[ast.stmt]) -> Piece:
+    """Return the piece of some statements, which has the name of what they define more than once, or first."""
+    definitions = [*list_definitions(statements)]
+    counts = Counter(each.name for each in definitions)
+    name = next((name for name, count in counts.items() if count > 1), definitions[0].name)
+    return make_piece(source, statements, name=name, names=counts)
 
-    source: "_Source"
-    name: str
 
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Source:
-    """A module that is parsed."""
-
-    module: PlannedModule
-    """All its text is code."""
-    tree: ast.Module
-
-    @cached_property
-    def bindings(self) -> Bindings:
-        """What its names are imported from."""
-        return read_bindings(self.module)
-
-    @cached_property
-    def has_late_annotations(self) -> bool:
-        """Whether it never evaluates annotations."""
-        imports = (each for each in self.tree.body if isinstance(each, ast.ImportFrom) and each.module == "__future__")
-        return any(alias.name == "annotations" for each in imports for alias in each.names)
-
-    @cached_property
-    def pieces(self) -> tuple[_Piece, ...]:
-        """The pieces, in the order of the module."""
-        body = self.tree.body
-        spans = _find_repetitions(body)
-        inside = {number for span in spans for number in span}
-        pieces = [self._make_piece([body[number] for number in span]) for span in spans]
-        for number, each in enumerate(body):
-            if number not in inside:
-                pieces += [self._make_piece([node]) for node in _list_definitions([each]) if _is_generated(node)]
-        fitting = (each for each in pieces if read_signature(each.definition).is_given)
-        return tuple(sorted(fitting, key=lambda each: each.lines.start))
-
-    def _make_piece(self, statements: Sequence[ast.stmt]) -> _Piece:
-        definitions = [*_list_definitions(statements)]
-        counts = Counter(each.name for each in definitions)
-        name = next((name for name, count in counts.items() if count > 1), definitions[0].name)
-        lines = range(_find_first_line(statements[0]), (statements[-1].end_lineno or 0) + 1)
-        return _Piece(source=self, name=name, names=tuple(counts), statements=tuple(statements), lines=lines)
-
-    @cached_property
-    def owners(self) -> Mapping[str, _Piece]:
-        """Function or class -> the piece that defines it."""
-        return {name: piece for piece in self.pieces for name in piece.names}
-
-    @cached_property
-    def code(self) -> str:
-        """The module-level code, with marks at the places of the pieces."""
-        lines = split_lines(self.module.code)
-        for piece in reversed(self.pieces):
-            first = lines[piece.lines.start - 1]
-            mark = f"{first[: len(first) - len(first.lstrip())]}# node: {piece.name}"
-            lines[piece.lines.start - 1 : piece.lines.stop - 1] = [mark]
-        return "\n".join(lines)
-
-    @cached_property
-    def code_body(self) -> tuple[ast.stmt, ...]:
-        """The statements of the module-level code, with ``pass`` at the places of the pieces."""
-        tree = parse_code(self.code)
-        return tuple(each for each in tree.body if not _is_for_programs(each)) if tree is not None else ()
-
-    @cached_property
-    def variables(self) -> Mapping[str, list[ast.stmt]]:
-        """Name that the code binds -> the statements that do."""
-        found: dict[str, list[ast.stmt]] = {}
-        for each in _flatten(self.code_body):
-            for name in list_bindings(each):
-                found.setdefault(name, []).append(each)
-        return found
-
-    def list_called(self) -> Iterator[tuple[str, ...]]:
-        """Yield the dotted names that the module-level code calls when the module is imported."""
-        for node in (inner for each in self.code_body for inner in iterate_early(each)):
-            match node:
-                case ast.Call(func=func):
-                    yield from _list_dotted([func])
-                case ast.FunctionDef(decorator_list=decorators) | ast.ClassDef(decorator_list=decorators):
-                    yield from _list_dotted(decorators)
-                case _:
-                    pass
+def _define(piece: Piece) -> Definition:
+    """Return the definition of a piece in the graph."""
+    stubs = [strip_bodies(copy.deepcopy(each)) for each in piece.statements]
+    own = [each for each in list_definitions(stubs) if each.name == piece.name]
+    documented = next((each for each in own if not has_decorator(each, "overload")), own[0])
+    docstring = ast.get_docstring(documented) or ""
+    if docstring:
+        documented.body = documented.body[1:] or [ast.Expr(ast.Constant(...))]
+    return Definition(
+        name=piece.name,
+        file_path=f"{SOURCES}/{piece.source.module.path}",
+        docstring=docstring if docstring.strip() else write_header(documented),
+        signature="\n".join(map(ast.unparse, stubs)),
+    )
 
 
 def _find_repetitions(body: Sequence[ast.stmt]) -> list[range]:
     """Return the ranges of statements from the first to the last definition of a name; none overlap."""
     places: dict[str, list[tuple[int, Function | ast.ClassDef]]] = {}
     for number, each in enumerate(body):
-        for node in _list_definitions([each]):
+        for node in list_definitions([each]):
             places.setdefault(node.name, []).append((number, node))
     found = list[range]()
     for several in places.values():
@@ -264,29 +182,6 @@ def _find_repetitions(body: Sequence[ast.stmt]) -> list[range]:
                 span = range(found[-1].start, max(span.stop, found.pop().stop))
             found.append(span)
     return found
-
-
-def _list_definitions(body: Iterable[ast.stmt]) -> Iterator[Function | ast.ClassDef]:
-    """Yield the functions and classes of a block that exist when the module is imported, in order."""
-    for each in body:
-        match each:
-            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-                yield each
-            case ast.If(body=first, orelse=other):
-                yield from _list_definitions([*(() if _is_for_programs(each) else first), *other])
-            case ast.Try(body=first, handlers=handlers, orelse=other, finalbody=last):
-                caught = (inner for handler in handlers for inner in handler.body)
-                yield from _list_definitions([*first, *caught, *other, *last])
-            case _:
-                pass
-
-
-def _is_for_programs(node: ast.stmt) -> bool:
-    """Return whether a statement is for type checkers, or for the module as a program."""
-    if not isinstance(node, ast.If):
-        return False
-    is_main = any(isinstance(inner, ast.Name) and inner.id == "__name__" for inner in ast.walk(node.test))
-    return is_main or read_last_name(node.test) == "TYPE_CHECKING"
 
 
 def _is_generated(node: Function | ast.ClassDef) -> bool:
@@ -299,92 +194,25 @@ def _is_generated(node: Function | ast.ClassDef) -> bool:
     return any(isinstance(inner, Function) for inner in ast.walk(node))
 
 
-def _find_first_line(node: ast.stmt) -> int:
-    decorators = node.decorator_list if isinstance(node, Function | ast.ClassDef) else []
-    return min([node.lineno, *(each.lineno for each in decorators)])
-
-
-def _flatten(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield the statements of a block, those below ``if`` and ``try`` one by one."""
-    for each in body:
-        match each:
-            case ast.If(body=first, orelse=other):
-                yield from _flatten([*first, *other])
-            case ast.Try(body=first, handlers=handlers, orelse=other, finalbody=last):
-                caught = (inner for handler in handlers for inner in handler.body)
-                yield from _flatten([*first, *caught, *other, *last])
-            case _:
-                yield each
-
-
-class _DropAnnotations(ast.NodeTransformer):
-    """Removes what is never evaluated."""
-
-    def visit_arg(self, node: ast.arg) -> ast.arg:
-        """Drop the type of a parameter."""
-        node.annotation = None
-        return node
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        """Drop the type of the result."""
-        node.returns = None
-        return self.generic_visit(node)
-
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
-        """Drop the type of the result."""
-        node.returns = None
-        return self.generic_visit(node)
-
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
-        """Drop the type of a variable."""
-        node.annotation = ast.Constant(None)
-        return self.generic_visit(node)
-
-
-def _list_dotted(nodes: Iterable[ast.AST], *, local: Iterable[str] = ()) -> Iterator[tuple[str, ...]]:
-    """Yield the names that statements use and do not define, each with the attributes after it.
-
-    ``local``: further names, which they import.
-    """
-    nodes = [*nodes]
-    inner = [node for each in nodes for node in ast.walk(each)]
-    behind: dict[int, list[str]] = {}
-    seen = set[int]()
-    for node in inner:  # an attribute is before those inside of it
-        parts, here = list[str](), node
-        while isinstance(here, ast.Attribute) and id(here) not in seen:
-            seen.add(id(here))
-            parts.append(here.attr)
-            here = here.value
-        if parts and isinstance(here, ast.Name):
-            behind[id(here)] = parts[::-1]
-    imported = {*local}
-    names = [*list_free_names(nodes), *(each for each in inner if isinstance(each, ast.Name) and each.id in imported)]
-    yield from dict.fromkeys((name.id, *behind.get(id(name), ())) for name in names)
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Needs:
     """The names that a piece uses."""
 
-    pieces: frozenset[_Piece]
-    behind: frozenset[_Piece]
+    pieces: frozenset[Piece]
+    behind: frozenset[Piece]
     """What the variables that it uses are made of."""
     modules: frozenset[str]
     """The modules in which it finds something, its own included."""
 
 
-_Found = _Piece | _Variable | _Source
-
-
 class _Extractor:
     """Makes the nodes of a package."""
 
-    def __init__(self, modules: Mapping[str, _Source]) -> None:
+    def __init__(self, modules: Mapping[str, SourceModule]) -> None:
         """Take the modules of the package."""
         self._modules = modules
+        self._references = References(modules)
         self._pieces = [piece for source in modules.values() for piece in source.pieces]
-        self._behind: dict[tuple[str, str], frozenset[_Piece]] = {}
 
     def list_nodes(self) -> Iterator[Node]:
         """Yield a composite for each module, then the leaves."""
@@ -405,7 +233,7 @@ class _Extractor:
         dependencies = self._connect(groups, needs)
         for group, needed in zip(groups, dependencies, strict=True):
             first, *others = (self._pieces[number] for number in group)
-            own = first.definition
+            own = _define(first)
             package, _, module = first.source.module.name.partition(".")
             yield Node(
                 id=first.id,
@@ -415,7 +243,7 @@ class _Extractor:
                 file_path=own.file_path,
                 docstring=own.docstring,
                 signature=own.signature,
-                also=tuple(each.definition for each in others),
+                also=tuple(map(_define, others)),
                 dependencies=tuple(self._pieces[groups[each][0]].id for each in needed),
                 subgraph_id=module or package,
                 parent=NodeId(first.source.module.name),
@@ -444,75 +272,27 @@ class _Extractor:
                     dependents[each].add(at)
         return [[*needed] for needed in found]
 
-    def _find_needs(self, piece: _Piece) -> _Needs:
+    def _find_needs(self, piece: Piece) -> _Needs:
         source = piece.source
-        statements = [*piece.statements]
-        if source.has_late_annotations:
-            statements = [_DropAnnotations().visit(copy.deepcopy(each)) for each in statements]
-        inner = [node for each in statements for node in ast.walk(each)]
-        imports = collect_bindings((n for n in inner if isinstance(n, ast.Import | ast.ImportFrom)), source.module)
-        pieces, behind, modules = set[_Piece](), set[_Piece](), {source.module.name}
-        for dotted in _list_dotted(statements, local=imports.names):
-            for found in self._follow(source, dotted, local=imports):
-                modules.add(found.module.name if isinstance(found, _Source) else found.source.module.name)
-                pieces |= {found} if isinstance(found, _Piece) else set()
-                behind |= self._list_behind(found) if isinstance(found, _Variable) else set()
+        has_types = not source.has_late_annotations
+        statements = [*piece.statements] if has_types else drop_annotations(piece.statements)
+        imports = list_local_imports(statements, source)
+        pieces, behind, modules = set[Piece](), set[Piece](), {source.module.name}
+        for dotted in list_dotted(statements, local=imports.names):
+            for found in self._references.follow(source, dotted, local=imports):
+                modules.add(found.module.name if isinstance(found, SourceModule) else found.source.module.name)
+                pieces |= {found} if isinstance(found, Piece) else set()
+                behind |= self._references.list_behind(found) if isinstance(found, Variable) else set()
         return _Needs(pieces=frozenset(pieces - {piece}), behind=frozenset(behind), modules=frozenset(modules))
 
-    def _find_called(self, source: _Source) -> frozenset[_Piece]:
+    def _find_called(self, source: SourceModule) -> frozenset[Piece]:
         """Return the pieces that module-level code calls when the module is imported."""
-        called = set[_Piece]()
+        called = set[Piece]()
         for dotted in source.list_called():
-            for found in self._follow(source, dotted):
-                called |= {found} if isinstance(found, _Piece) else set()
-                called |= self._list_behind(found) if isinstance(found, _Variable) else set()
+            for found in self._references.follow(source, dotted):
+                called |= {found} if isinstance(found, Piece) else set()
+                called |= self._references.list_behind(found) if isinstance(found, Variable) else set()
         return frozenset(called)
-
-    def _list_behind(self, variable: _Variable) -> frozenset[_Piece]:
-        """Return the pieces that a variable is made of."""
-        key = (variable.source.module.name, variable.name)
-        if key not in self._behind:
-            self._behind[key] = frozenset()  # for variables that are made of each other
-            pieces = set[_Piece]()
-            for dotted in _list_dotted(variable.source.variables[variable.name]):
-                for found in self._follow(variable.source, dotted):
-                    pieces |= {found} if isinstance(found, _Piece) else set()
-                    pieces |= self._list_behind(found) if isinstance(found, _Variable) else set()
-            self._behind[key] = frozenset(pieces)
-        return self._behind[key]
-
-    def _follow(self, source: _Source, dotted: Sequence[str], *, local: Bindings | None = None) -> Iterator[_Found]:
-        """Yield what a dotted name uses: modules, and at the end a piece or a variable."""
-        first, *parts = dotted
-        symbol = local.names.get(first) if local is not None else None
-        found = self._find_symbol(symbol, depth=0) if symbol is not None else self._find(source, first)
-        for part in parts:
-            if not isinstance(found, _Source):
-                break
-            yield found
-            found = self._find(found, part)
-        if found is not None:
-            yield found
-
-    def _find(self, source: _Source, name: str, *, depth: int = 0) -> _Found | None:
-        """Return what a name in a module is."""
-        if name in source.owners:
-            return source.owners[name]
-        symbol = source.bindings.names.get(name)
-        found = self._find_symbol(symbol, depth=depth) if symbol is not None else None
-        if found is None and name in source.variables:
-            return _Variable(source=source, name=name)
-        for star in source.bindings.stars:
-            if found is None and star in self._modules:
-                found = self._find_symbol(Symbol(star, name), depth=depth)
-        return found or self._modules.get(f"{source.module.name}.{name}")
-
-    def _find_symbol(self, symbol: Symbol, *, depth: int) -> _Found | None:
-        module = self._modules.get(f"{symbol.module}.{symbol.name}".strip("."))
-        source = self._modules.get(symbol.module)
-        if symbol.name and source is not None and depth < _MOST_STEPS:
-            return self._find(source, symbol.name, depth=depth + 1) or module
-        return module
 
 
 def _reach(start: int, arrows: Sequence[Iterable[int]]) -> set[int]:
