@@ -24,7 +24,7 @@ _DATA_BASES = ("Enum", "Flag", "IntEnum", "IntFlag", "NamedTuple", "Protocol", "
 """Classes whose heirs are complete without a method."""
 
 
-class Symbol(NamedTuple):
+class GlobalName(NamedTuple):
     """A top-level name of a module, or the module itself if the name is empty."""
 
     module: str
@@ -50,7 +50,7 @@ class PlannedModule:
     """Top-level name -> its definitions."""
     pieces: dict[str, list[ast.stmt]] = field(default_factory=dict)
     """Qualified name -> the definitions of one name of a leaf, which are in ``groups`` too."""
-    needs: dict[str, list[Symbol]] = field(default_factory=dict)
+    needs: dict[str, list[GlobalName]] = field(default_factory=dict)
     """Qualified name -> everything that its node depends on."""
     raising: set[str] = field(default_factory=set)
     """Qualified names of the definitions that have a stub."""
@@ -262,16 +262,16 @@ def _is_empty(node: ast.stmt) -> bool:
     return is_ellipsis or isinstance(node, ast.Pass)
 
 
-def _list_needs(node: Node, *, graph: Graph, layout: Layout) -> Iterator[Symbol]:
+def _list_needs(node: Node, *, graph: Graph, layout: Layout) -> Iterator[GlobalName]:
     for id in node.dependencies:
         target = graph.by_id.get(id)
         if target is None or not target.file_path or target.id == node.parent:
             continue
         module = layout.module_of(target.file_path)
         if target.node_type == "leaf" or is_class_type(target.type):
-            yield Symbol(module, target.name.partition(".")[0])
+            yield GlobalName(module, target.name.partition(".")[0])
         elif not layout.map_path(target.file_path).endswith(INIT):
-            yield Symbol(module, "")
+            yield GlobalName(module, "")
 
 
 def _sort_groups(groups: Mapping[str, list[ast.stmt]], tops: Iterable[str]) -> dict[str, list[ast.stmt]]:

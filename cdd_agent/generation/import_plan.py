@@ -13,19 +13,19 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from cdd_agent.evidence.source import Function, read_last_name
-from cdd_agent.generation.contents import PlannedModule, Symbol, list_early
+from cdd_agent.generation.contents import GlobalName, PlannedModule, list_early
 from cdd_agent.generation.signatures import parse_code
 from cdd_agent.tickets.graph import find_components
 
 
 @dataclass(kw_only=True)
 class ModuleImports:
-    """The imports that the skeleton adds to a module. Symbol -> local name."""
+    """The imports that the skeleton adds to a module. GlobalName -> local name."""
 
-    top: dict[Symbol, str] = field(default_factory=dict)
-    typed: dict[Symbol, str] = field(default_factory=dict)
+    top: dict[GlobalName, str] = field(default_factory=dict)
+    typed: dict[GlobalName, str] = field(default_factory=dict)
     """Of annotations alone."""
-    local: dict[str, dict[Symbol, str]] = field(default_factory=dict)
+    local: dict[str, dict[GlobalName, str]] = field(default_factory=dict)
     """Qualified name -> imports inside its functions."""
     exports: dict[str, str] = field(default_factory=dict)
     """Of a package: public name -> its module."""
@@ -44,7 +44,7 @@ def plan_imports(modules: Mapping[str, PlannedModule]) -> dict[str, ModuleImport
     edges: Edges = {name: set() for name in modules}
     for name, module in modules.items():
         edges[name].update(*(_list_loaded(name, target) for target in _list_code_imports(module, modules)))
-    movable = list[tuple[PlannedModule, str, Symbol, bool]]()
+    movable = list[tuple[PlannedModule, str, GlobalName, bool]]()
     for module in modules.values():
         for qualified, symbol in _list_wanted(module, classes=classes):
             early, typed = list_early(module.pieces[qualified]), list_names(module.pieces[qualified])
@@ -86,17 +86,17 @@ def find_early_circles(modules: Mapping[str, PlannedModule]) -> list[list[str]]:
     return [sorted(names[each] for each in found) for found in find_components(needs) if len(found) > 1]
 
 
-def _find_unique_classes(modules: Mapping[str, PlannedModule]) -> dict[str, Symbol]:
+def _find_unique_classes(modules: Mapping[str, PlannedModule]) -> dict[str, GlobalName]:
     """Return name -> symbol for the classes whose name no other class has."""
-    found: dict[str, list[Symbol]] = {}
+    found: dict[str, list[GlobalName]] = {}
     for module in modules.values():
         for name, statements in module.groups.items():
             if any(isinstance(each, ast.ClassDef) for each in statements):
-                found.setdefault(name, []).append(Symbol(module.name, name))
+                found.setdefault(name, []).append(GlobalName(module.name, name))
     return {name: symbols[0] for name, symbols in found.items() if len(symbols) == 1}
 
 
-def _list_wanted(module: PlannedModule, *, classes: Mapping[str, Symbol]) -> Iterator[tuple[str, Symbol]]:
+def _list_wanted(module: PlannedModule, *, classes: Mapping[str, GlobalName]) -> Iterator[tuple[str, GlobalName]]:
     """Yield qualified name and symbol for what a module has to import, without what its code imports."""
     if module.has_all_imports:
         return
@@ -130,14 +130,14 @@ def list_names(statements: Iterable[ast.AST]) -> set[str]:
 class Bindings:
     """The names that module-level code binds."""
 
-    names: dict[str, Symbol | None] = field(default_factory=dict)
+    names: dict[str, GlobalName | None] = field(default_factory=dict)
     """Name -> what it is imported from; None for an assignment or a definition."""
     stars: list[str] = field(default_factory=list)
     """Modules of ``from M import *``."""
     modules: set[str] = field(default_factory=set)
     """All modules that are imported, or imported from."""
 
-    def has(self, symbol: Symbol) -> bool:
+    def has(self, symbol: GlobalName) -> bool:
         """Return whether the code imports a symbol or its module, under any name."""
         return symbol.module in self.modules or (symbol.name in self.names and self.names[symbol.name] is not None)
 
@@ -157,7 +157,7 @@ def collect_bindings(nodes: Iterable[ast.AST], module: PlannedModule) -> Binding
             case ast.Import(names=aliases):
                 for alias in aliases:
                     top = alias.name.partition(".")[0]
-                    found.names[alias.asname or top] = Symbol(alias.name if alias.asname else top, "")
+                    found.names[alias.asname or top] = GlobalName(alias.name if alias.asname else top, "")
                     found.modules.add(alias.name)
             case ast.ImportFrom(names=aliases):
                 source = _resolve_relative(node, module)
@@ -166,7 +166,7 @@ def collect_bindings(nodes: Iterable[ast.AST], module: PlannedModule) -> Binding
                     if alias.name == "*":
                         found.stars.append(source)
                     else:
-                        found.names[alias.asname or alias.name] = Symbol(source, alias.name)
+                        found.names[alias.asname or alias.name] = GlobalName(source, alias.name)
                         found.modules.add(f"{source}.{alias.name}")
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                 found.names[name] = None
@@ -227,8 +227,8 @@ def _can_reach(edges: Mapping[str, Collection[str]], starts: Iterable[str], *, e
 def _name_imports(module: PlannedModule, imports: ModuleImports) -> None:
     """Give each symbol its local name: its own, unless that is taken."""
     local = {symbol: "" for each in imports.local.values() for symbol in each}
-    names: dict[str, Symbol | None] = {**read_bindings(module).names, **dict.fromkeys(module.groups)}
-    chosen = dict[Symbol, str]()
+    names: dict[str, GlobalName | None] = {**read_bindings(module).names, **dict.fromkeys(module.groups)}
+    chosen = dict[GlobalName, str]()
     for symbol in sorted({**imports.top, **imports.typed, **local}):
         parent, _, last = symbol.module.rpartition(".")
         parts = (last, symbol.name) if symbol.name else (parent.rpartition(".")[2], last)

@@ -15,7 +15,7 @@ from functools import cached_property
 from itertools import groupby
 
 from cdd_agent.evidence.source import Function
-from cdd_agent.generation.contents import PlannedModule, Symbol, iterate_early
+from cdd_agent.generation.contents import GlobalName, PlannedModule, iterate_early
 from cdd_agent.generation.import_plan import ModuleImports, iterate_block, read_bindings
 from cdd_agent.generation.signatures import list_stubs, parse_code
 
@@ -61,7 +61,7 @@ class Scope:
     """The names of a module, and the symbols behind them."""
 
     module: PlannedModule
-    names: Mapping[str, Symbol | None]
+    names: Mapping[str, GlobalName | None]
     stars: Sequence[str]
     inside: Mapping[str, Collection[str]] = field(default_factory=dict)
     """Name in the body of a class -> import paths of the stubs that a call of it calls."""
@@ -171,7 +171,7 @@ class Waits:
         if name in scope.late or name in scope.inside or name in scope.module.groups or depth > _MOST_STEPS:
             return scope.late.get(name, ())
         symbol = scope.names.get(name)
-        candidates = [Symbol(star, name) for star in scope.stars] if symbol is None else [symbol]
+        candidates = [GlobalName(star, name) for star in scope.stars] if symbol is None else [symbol]
         for each in candidates:
             if each.name and each.module in self.scopes:
                 found = self._find_late(each.name, self.scopes[each.module], depth=depth + 1)
@@ -188,16 +188,16 @@ class Waits:
             makers += [self._find_metaclass(own, self.scopes[each.module]) for own in self._list_classes(each)]
         return found | {path for maker in makers for path in self._list_of(maker)}
 
-    def _find_metaclass(self, node: ast.ClassDef, scope: Scope) -> Symbol | None:
+    def _find_metaclass(self, node: ast.ClassDef, scope: Scope) -> GlobalName | None:
         named = (each.value for each in node.keywords if each.arg == "metaclass")
         return next((self._resolve_base(each, scope) for each in named), None)
 
-    def _resolve_base(self, node: ast.expr, scope: Scope) -> Symbol | None:
+    def _resolve_base(self, node: ast.expr, scope: Scope) -> GlobalName | None:
         return self._resolve(node.value if isinstance(node, ast.Subscript) else node, scope)
 
-    def _list_family(self, symbol: Symbol | None) -> list[Symbol]:
+    def _list_family(self, symbol: GlobalName | None) -> list[GlobalName]:
         """Return a class of the graph and all it inherits from."""
-        waiting, found = [symbol], dict[Symbol, None]()
+        waiting, found = [symbol], dict[GlobalName, None]()
         while waiting:
             each = waiting.pop()
             if each is not None and each.module in self.scopes and each not in found:
@@ -206,7 +206,7 @@ class Waits:
                     waiting += [self._resolve_base(base, self.scopes[each.module]) for base in own.bases]
         return [*found]
 
-    def _list_classes(self, symbol: Symbol) -> list[ast.ClassDef]:
+    def _list_classes(self, symbol: GlobalName) -> list[ast.ClassDef]:
         scope = self.scopes[symbol.module]
         statements = scope.module.groups.get(symbol.name, [])
         stubs = [each for name, each in list_stubs(statements) if name == symbol.name]
@@ -222,7 +222,7 @@ class Waits:
             return self._list_methods(owner, (func.attr,)) if owner is not None else set()
         return self._list_of(symbol)
 
-    def _resolve(self, node: ast.expr, scope: Scope) -> Symbol | None:
+    def _resolve(self, node: ast.expr, scope: Scope) -> GlobalName | None:
         """Return what a dotted name is; None if it is not a module, or a name of one."""
         match node:
             case ast.Name(id=name) if name not in scope.inside:
@@ -231,7 +231,7 @@ class Waits:
                 owner = self._resolve(value, scope)
                 module = f"{owner.module}.{owner.name}".strip(".") if owner is not None else ""
                 if f"{module}.{name}" in self.modules:
-                    return Symbol(f"{module}.{name}", "")
+                    return GlobalName(f"{module}.{name}", "")
                 return self._find(name, self.scopes[module]) if module in self.scopes else None
             case _:
                 return None
@@ -247,12 +247,12 @@ class Waits:
         late = {name: waits for name, waits in scope.late.items() if name not in inside}
         return replace(scope, inside=inside, late=late)
 
-    def _find(self, name: str, scope: Scope, *, depth: int = 0) -> Symbol | None:
+    def _find(self, name: str, scope: Scope, *, depth: int = 0) -> GlobalName | None:
         """Return what a name is, through the modules that only pass it on."""
         if name in scope.module.groups or name in scope.classes:
-            return Symbol(scope.module.name, name)
+            return GlobalName(scope.module.name, name)
         given = scope.names.get(name)
-        candidates = [Symbol(star, name) for star in scope.stars] if given is None else [given]
+        candidates = [GlobalName(star, name) for star in scope.stars] if given is None else [given]
         for symbol in candidates:
             module = f"{symbol.module}.{symbol.name}".strip(".")
             if module in self.modules:
@@ -264,9 +264,9 @@ class Waits:
                 return found
         # An import of a module from anywhere makes it a name of its package.
         inside = f"{scope.module.name}.{name}"
-        return Symbol(inside, "") if inside in self.modules else None
+        return GlobalName(inside, "") if inside in self.modules else None
 
-    def _list_of(self, symbol: Symbol | None) -> set[str]:
+    def _list_of(self, symbol: GlobalName | None) -> set[str]:
         """Return the import paths of the stubs that a call of a function or class may call, then or later."""
         if symbol is None or symbol.module not in self.modules:
             return set()
@@ -278,7 +278,7 @@ class Waits:
             found |= {f"{each.module}.{each.name}"} if each.name in self.modules[each.module].raising else set()
         return found
 
-    def _list_methods(self, symbol: Symbol, methods: Sequence[str], *, depth: int = 0) -> set[str]:
+    def _list_methods(self, symbol: GlobalName, methods: Sequence[str], *, depth: int = 0) -> set[str]:
         """Return the import paths of the stubs behind some methods of a class, also of those it inherits."""
         found = set[str]()
         for own in self._list_classes(symbol) if symbol.module in self.scopes else ():
@@ -334,7 +334,7 @@ def read_scopes(modules: Mapping[str, PlannedModule], plan: Mapping[str, ModuleI
     for module in modules.values():
         own = read_bindings(module)
         given = {name: symbol for symbol, name in plan[module.name].top.items()}
-        exports = {name: Symbol(source, name) for name, source in plan[module.name].exports.items()}
+        exports = {name: GlobalName(source, name) for name, source in plan[module.name].exports.items()}
         scopes[module.name] = Scope(module=module, names={**exports, **own.names, **given}, stars=own.stars)
     return scopes
 

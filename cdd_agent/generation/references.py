@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from cdd_agent.evidence.source import Function, read_last_name
-from cdd_agent.generation.contents import PlannedModule, Symbol, iterate_early
+from cdd_agent.generation.contents import GlobalName, PlannedModule, iterate_early
 from cdd_agent.generation.import_plan import Bindings, collect_bindings, read_bindings
 from cdd_agent.generation.imports import list_free_names
 from cdd_agent.generation.late_code import list_bindings
@@ -274,10 +274,10 @@ class References:
             return Variable(source=source, name=name)
         for star in source.bindings.stars:
             if found is None and star in self._modules:
-                found = self._find_symbol(Symbol(star, name), depth=depth)
+                found = self._find_symbol(GlobalName(star, name), depth=depth)
         return found or self._modules.get(f"{source.module.name}.{name}")
 
-    def _find_symbol(self, symbol: Symbol, *, depth: int) -> Found | None:
+    def _find_symbol(self, symbol: GlobalName, *, depth: int) -> Found | None:
         module = self._modules.get(f"{symbol.module}.{symbol.name}".strip("."))
         source = self._modules.get(symbol.module)
         if symbol.name and source is not None and depth < _MOST_STEPS:

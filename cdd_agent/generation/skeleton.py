@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from cdd_agent.evidence.source import Function
 from cdd_agent.generation.assembly import describe_project, write_pyproject
-from cdd_agent.generation.contents import PlannedModule, Symbol, clean_docstring, has_decorator, read_modules
+from cdd_agent.generation.contents import GlobalName, PlannedModule, clean_docstring, has_decorator, read_modules
 from cdd_agent.generation.import_plan import ModuleImports, find_early_circles, list_names, plan_imports
 from cdd_agent.generation.imports import Available, Use, find_candidates
 from cdd_agent.generation.late_code import Scope, Waits, group_by_lines, list_bindings, read_scopes, write_comment
@@ -153,12 +153,12 @@ class _Writer:
             statements, known={*self.scope.names, *self.module.groups, *self.imports.typed.values()}
         )
         if self.imports.typed:
-            standard.add(Symbol("typing", "TYPE_CHECKING"))
+            standard.add(GlobalName("typing", "TYPE_CHECKING"))
         own = {**self.imports.top}
         if self.imports.is_lazy:
-            standard.add(Symbol("importlib", "import_module"))
+            standard.add(GlobalName("importlib", "import_module"))
         else:
-            own |= {Symbol(source, name): name for name, source in self.imports.exports.items()}
+            own |= {GlobalName(source, name): name for name, source in self.imports.exports.items()}
         typed = textwrap.indent("\n".join(_write_import_lines(self.imports.typed)), "    ")
         blocks = [future, _write_import_lines({symbol: symbol.name for symbol in standard}), _write_import_lines(own)]
         return [*("\n".join(block) for block in blocks), f"if TYPE_CHECKING:\n{typed}" if typed else ""]
@@ -249,7 +249,7 @@ def _has_annotation(statements: Iterable[ast.AST]) -> bool:
     return any(getattr(node, "annotation", None) or getattr(node, "returns", None) for node in nodes)
 
 
-def _find_standard(statements: Iterable[ast.AST], *, known: Collection[str]) -> set[Symbol]:
+def _find_standard(statements: Iterable[ast.AST], *, known: Collection[str]) -> set[GlobalName]:
     """Return what signatures use of the standard library, where one object alone can be meant."""
     nodes = [node for each in statements for node in ast.walk(each)]
     attributes: dict[str, set[str]] = {}
@@ -257,15 +257,15 @@ def _find_standard(statements: Iterable[ast.AST], *, known: Collection[str]) -> 
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             attributes.setdefault(node.value.id, set()).add(node.attr)
     bound = {name for each in statements for name in list_bindings(each)}
-    found = set[Symbol]()
+    found = set[GlobalName]()
     for name in list_names(statements) - {*known, *bound, *dir(builtins)}:
         inside = frozenset(attributes.get(name, ()))
         candidates = find_candidates(Use(name=name, line=0, attributes=inside, is_bare=not inside), Available())
-        found |= {Symbol(each.module, each.name) for each in candidates[:1] if len(candidates) == 1}
+        found |= {GlobalName(each.module, each.name) for each in candidates[:1] if len(candidates) == 1}
     return found
 
 
-def _write_import_lines(symbols: Mapping[Symbol, str]) -> list[str]:
+def _write_import_lines(symbols: Mapping[GlobalName, str]) -> list[str]:
     """Return sorted import lines, one for each module."""
     whole, names = list[str](), dict[str, list[str]]()
     for symbol, local in sorted(symbols.items()):

@@ -88,7 +88,7 @@ class SourceFile:
     @cached_property
     def definitions(self) -> tuple[NamedNode, ...]:
         """All definitions in the order of their lines; of a variable the first assignment."""
-        return list_named_nodes(self.tree)
+        return list_definitions(self.tree)
 
     @cached_property
     def symbols(self) -> tuple[Symbol, ...]:
@@ -144,7 +144,7 @@ def is_stub(node: ast.stmt) -> bool:
 
 
 @with_deep_stack
-def list_named_nodes(tree: ast.Module) -> tuple[NamedNode, ...]:
+def list_definitions(tree: ast.Module) -> tuple[NamedNode, ...]:
     """Return the definitions of a module, also nested ones; the local variables of functions are none."""
     variables, found = set[str](), list[NamedNode]()
     for each in _walk(tree.body, prefix="", inside="module"):

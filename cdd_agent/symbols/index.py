@@ -97,7 +97,7 @@ class Index:
         found = self._files.get(os.path.normpath(path))
         if found is None:
             hint = "name a file such as src/module.py"
-            raise UsageError(f"{path} is no Python file of the project.", hint=hint)
+            raise UsageError(f"{path} is not a Python file of the project.", hint=hint)
         if found.problem:
             raise UsageError(found.problem, hint="correct the file with EditFile first")
         return found.symbols
@@ -258,7 +258,7 @@ def _is_same(stamp: _Stamp, about: os.stat_result) -> bool:
 
 
 def _list_module_parts(path: str) -> list[str]:
-    """Return the names of the folders and the module of a file; a package's ``__init__`` has none of its own."""
+    """Return the names of the folders and the module of a file; that of ``__init__`` is left out."""
     parts = path.rpartition(".")[0].split("/")
     return parts[:-1] if parts[-1] == "__init__" else parts
 

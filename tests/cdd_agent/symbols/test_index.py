@@ -124,7 +124,7 @@ def test_a_file_that_cannot_be_parsed_is_named_with_the_place(tmp_path: Path) ->
         index.list_file("./bad.py")
     with pytest.raises(UsageError, match=r"Nothing defines g\. The definitions of 2 files are unknown: .*bad\.py"):
         index.find_one("g")
-    with pytest.raises(UsageError, match=r"no\.py is no Python file of the project"):
+    with pytest.raises(UsageError, match=r"no\.py is not a Python file of the project"):
         index.list_file("no.py")
 
 
