@@ -8,44 +8,42 @@ Exit status 1 if a bar is missed.
 
 import sys
 import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tests.bench import evidence, exercised, generation, impact, jobs, reporters, requests, scale, startup, step
+from tests.bench import evidence, exercised, generation, impact, jobs, reporters, requests, scale, search, startup, step
 from tests.bench.agents import installed_agents
 from tests.bench.peers import installed_peers
 
-PARTS = ("startup", "reporters", "step", "jobs", "scale", "evidence", "requests", "exercised", "impact", "generation")
+PARTS: Mapping[str, Callable[[Path, bool], bool]] = {
+    "startup": lambda folder, quick: startup.show(
+        folder / "startup", () if quick else installed_agents(), rounds=5 if quick else 9
+    ),
+    "reporters": lambda folder, quick: reporters.show(folder, installed_peers(), quick=quick),
+    "step": lambda folder, quick: step.show(folder / "step", quick=quick),
+    "jobs": lambda folder, quick: jobs.show(folder / "jobs"),
+    "scale": lambda folder, quick: scale.show(folder / "scale", quick=quick),
+    "evidence": lambda folder, quick: evidence.show(folder / "evidence", quick=quick),
+    "requests": lambda folder, quick: requests.show(folder),
+    "impact": lambda folder, quick: impact.show(folder / "impact", quick=quick),
+    "generation": lambda folder, quick: generation.show(folder / "generation"),
+    "search": lambda folder, quick: search.show(),
+    "exercised": lambda folder, quick: exercised.show(folder / "exercised", installed_agents()),
+}
+"""Name -> the function that prints the figures of a part, and returns whether its bars are kept."""
+LONG = ("jobs", "generation", "exercised")
+"""Parts that ``--quick`` leaves out."""
 
 
 def main(arguments: list[str]) -> int:
     """Print all figures, or those of the parts that are named."""
     quick = "--quick" in arguments
-    parts = [argument for argument in arguments if argument != "--quick"] or PARTS
+    parts = [argument for argument in arguments if argument != "--quick"] or [*PARTS]
     if not set(parts) <= set(PARTS):
         raise SystemExit(f"usage: python -m tests.bench [--quick] [{' | '.join(PARTS)}]")
-    kept = []
     with tempfile.TemporaryDirectory() as name:
-        if "startup" in parts:
-            agents = () if quick else installed_agents()
-            kept.append(startup.show(Path(name, "startup"), agents, rounds=5 if quick else 9))
-        if "reporters" in parts:
-            kept.append(reporters.show(Path(name), installed_peers(), quick=quick))
-        if "step" in parts:
-            kept.append(step.show(Path(name, "step"), quick=quick))
-        if "jobs" in parts and not quick:
-            kept.append(jobs.show(Path(name, "jobs")))
-        if "scale" in parts:
-            kept.append(scale.show(Path(name, "scale"), quick=quick))
-        if "evidence" in parts:
-            kept.append(evidence.show(Path(name, "evidence"), quick=quick))
-        if "requests" in parts:
-            kept.append(requests.show(Path(name)))
-        if "impact" in parts:
-            kept.append(impact.show(Path(name, "impact"), quick=quick))
-        if "generation" in parts and not quick:
-            kept.append(generation.show(Path(name, "generation")))
-        if "exercised" in parts and not quick:
-            kept.append(exercised.show(Path(name, "exercised"), installed_agents()))
+        shown = [part for part in PARTS if part in parts and not (quick and part in LONG)]
+        kept = [PARTS[part](Path(name), quick) for part in shown]
     return int(not all(kept))
 
 
