@@ -10,7 +10,7 @@ New content is refused if it contains invisible characters, masks in place of ke
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher, get_close_matches, unified_diff
 from functools import lru_cache
@@ -116,9 +116,11 @@ PYTEST_FILES = frozenset({"conftest.py", "pytest.ini", ".pytest.ini", "pytest.to
 class KnownFiles:
     """The content of each file that an agent was last shown, or wrote itself."""
 
-    def __init__(self) -> None:
-        """Start without any known file."""
+    def __init__(self, shown: Mapping[str, bytes] | None = None) -> None:
+        """Start with the files that the agent's first message shows: path -> content."""
         self._digests: dict[str, bytes] = {}
+        for name, data in (shown or {}).items():
+            self.note(name, data)
 
     def __contains__(self, name: str) -> bool:
         """Return whether the agent knows any content of the file."""
@@ -182,6 +184,13 @@ def restore_keys(masked: Masked, edited: str) -> str:
         hint = "edit the lines around it; only the user may replace a key"
         raise UsageError("The edit overlaps a masked text that is shaped like a key. Nothing was changed.", hint=hint)
     return text
+
+
+def require_keys(before: str, after: str) -> None:
+    """Raise ``UsageError`` if a key of a text is no longer in it."""
+    if any(key not in after for key in mask(before).originals):
+        hint = "leave the code around it as it is; only the user may replace a key"
+        raise UsageError("The edit removes a masked text that is shaped like a key. Nothing was changed.", hint=hint)
 
 
 def require_python(name: str, *, before: bytes, after: bytes, find_error: FindError = find_syntax_error) -> None:

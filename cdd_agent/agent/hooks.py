@@ -209,9 +209,9 @@ def watch_tools(
             is_new = tool.use == "changes" and not _has_file(workspace, path)
             output = tool.run(fields)
             replies = [before]
-            if tool.use == "changes" and not output.is_error:
-                record_file(path, is_new)  # first: a hook of the user cannot prevent it
-                replies.append(_report_change(path, hooks=hooks, is_new=is_new))
+            for changed in output.changed or (path,) if tool.use == "changes" and not output.is_error else ():
+                record_file(changed, is_new)  # first: a hook of the user cannot prevent it
+                replies.append(_report_change(changed, hooks=hooks, is_new=is_new))
             response = {"success": not output.is_error, "content": output.text}
             replies.append(hooks.run("PostToolUse", {**call, "tool_response": response}, subject=name))
             said = _format_replies(replies)

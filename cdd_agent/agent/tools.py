@@ -49,6 +49,8 @@ class ToolOutput:
     """Whether the agent's run ends after all calls of this turn are answered."""
     exact: bool = False
     """Whether the model copies the text back, which requires invisible characters to stay as they are."""
+    changed: tuple[str, ...] = ()
+    """The files that the call has changed, if its input does not name the only one as ``file_path``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,15 +208,14 @@ def make_file_tools(
     workspace: Workspace,
     may_write: editing.MayWrite,
     *,
-    known: Mapping[str, bytes] | None = None,
+    known: editing.KnownFiles | None = None,
     find_error: editing.FindError = find_syntax_error,
 ) -> tuple[Tool, Tool, Tool]:
     """Return Read, Write and Edit for one agent; they share the record of the files it has read.
 
-    ``known``: path -> content of the files that its first message shows. A Python file stays one of which
-    ``find_error`` finds no error.
+    ``known`` is that record. A Python file stays one of which ``find_error`` finds no error.
     """
-    files = _Files(workspace, may_write, known=known or {}, find_error=find_error)
+    files = _Files(workspace, may_write, known=known or editing.KnownFiles(), find_error=find_error)
     write = define_tool("Write", WriteInput, run=files.write, subject=lambda inputs: inputs.file_path)
     edit = define_tool("Edit", EditInput, run=files.edit, subject=lambda inputs: inputs.file_path)
     return (
@@ -230,15 +231,13 @@ class _Files:
         workspace: Workspace,
         may_write: editing.MayWrite,
         *,
-        known: Mapping[str, bytes],
+        known: editing.KnownFiles,
         find_error: editing.FindError,
     ) -> None:
         self._find_error = find_error
         self._workspace = workspace
         self._may_write = may_write
-        self._known = editing.KnownFiles()
-        for name, data in known.items():
-            self._known.note(name, data)
+        self._known = known
 
     def read(self, inputs: ReadInput) -> ToolOutput:
         file = self._workspace.read_text(inputs.file_path, cap_bytes=PAGED_CAP_BYTES)
@@ -249,7 +248,7 @@ class _Files:
             raise UsageError(happened, hint="use a smaller offset")
         self._known.note(file.name, file.data)
         last = inputs.offset - 1 + min(inputs.limit, LINES_PER_READ)
-        rows = _number_lines(lines, first=inputs.offset, last=last)
+        rows = number_lines(lines, first=inputs.offset, last=last)
         ends = accumulate(len(row) + 1 for row in rows)
         rows = rows[: max(1, sum(end <= SIZE_CAP_BYTES for end in ends))]
         shown = "\n".join(rows) or "(the file is empty)"
@@ -333,7 +332,8 @@ def _count_lines(text: str) -> str:
     return format_count(len(editing.split_lines(text)), "line")
 
 
-def _number_lines(lines: list[str], *, first: int, last: int) -> list[str]:
+def number_lines(lines: list[str], *, first: int, last: int) -> list[str]:
+    """Return lines of a file, each with its number and shortened if it is long."""
     rows = []
     for number, line in enumerate(lines[first - 1 : last], start=first):
         text = line.removesuffix("\n")
@@ -392,14 +392,19 @@ def _format_edit(name: str, steps: tuple[editing.Edited, ...], *, before: str, a
         count = len(edited.lines)
         where = f"at line {edited.lines[0]}" if count == 1 else f"at {count} places, first at line {edited.lines[0]}"
         changes.append(where + (f", ignoring {edited.ignored}" if edited.ignored else ""))
+    return f"Edited {name} {'; then '.join(changes)}. The lines are now:\n{format_changed_lines(before, after)}"
+
+
+def format_changed_lines(before: str, after: str) -> str:
+    """Return the changed lines of a text with their numbers and a few lines around them, shortened."""
     lines = editing.split_lines(after)
     groups = SequenceMatcher(None, editing.split_lines(before), lines).get_grouped_opcodes(CONTEXT_LINES)
     places = [(group[0][3] + 1, group[-1][4]) for group in groups]
-    rows = ["\n".join(_number_lines(lines, first=first, last=last)) for first, last in places]
+    rows = ["\n".join(number_lines(lines, first=first, last=last)) for first, last in places]
     shown = "\n   ...\n".join(rows)
     if len(shown) > SHOWN_EDIT:
         shown = f"{shown[:SHOWN_EDIT].rpartition(chr(10))[0]}\n(Read shows the rest)"
-    return f"Edited {name} {'; then '.join(changes)}. The lines are now:\n{shown}"
+    return shown
 
 
 PATHS_CAP = 500

@@ -14,6 +14,7 @@ from threading import Thread
 from typing import Literal, Protocol, TypeAlias
 
 from cdd_agent.agent.loop import AgentRun
+from cdd_agent.agent.tools import Tool
 from cdd_agent.config.options import Choose
 from cdd_agent.config.settings import Settings
 from cdd_agent.errors import EnvironmentMissing
@@ -233,6 +234,8 @@ class Brief:
     """Returns further test files that the change of an attempt can break, if only the files of targets run."""
     find_waiting: Callable[[SuiteReport], Collection[str]] | None = None
     """Returns the failing tests that wait for code of later items: GREEN need not make them pass."""
+    make_tools: Callable[[int], tuple[Tool, ...]] = lambda _: ()
+    """Returns further tools for an attempt, by its number; they are offered from the second one on."""
 
 
 class BriefFor(Protocol):

@@ -42,7 +42,7 @@ from cdd_agent.tdd.instructions import (
 )
 from cdd_agent.tdd.phase_task import PhaseTask
 from cdd_agent.tdd.step import load_report
-from cdd_agent.tdd.tools import CommentAnswers, KnownTests, make_lock_check, make_tools
+from cdd_agent.tdd.tools import CommentAnswers, ToolOffer, make_lock_check, make_tools
 from cdd_agent.testrun.foreign import make_syntax_check
 from cdd_agent.testrun.impact import load_impact
 from cdd_agent.untrusted.keys import mask
@@ -87,7 +87,7 @@ class PhaseAgent:
         if has_tools:
             shown = show_step_files(item, start.commit if start else None, context=context, marks=marks)
         occasion = self._describe_occasion(start, is_continued=bool(messages), marks=marks)
-        tools = self._make_tools(shown, occasion.diff) if has_tools else ()
+        tools = self._make_tools(brief, shown, diff=occasion.diff) if has_tools else ()
         offered = [tool.spec.name for tool in tools]
         self._conversation = conversation = Conversation(
             format_system_prompt(brief, offered=offered, marks=marks),
@@ -138,18 +138,18 @@ class PhaseAgent:
         messages = () if self._conversation is None else self._conversation.messages
         return mask(find_last_words(messages)).text[-MAX_WORDS:]
 
-    def _make_tools(self, shown: ShownFiles, diff: str) -> tuple[tools.Tool, ...]:
+    def _make_tools(self, brief: Brief, shown: ShownFiles, *, diff: str) -> tuple[tools.Tool, ...]:
         reports_tests = self.task.phase == "green" and self.task.context.policy.tests_after_write
-        return make_tools(
-            self.task.make_locks(),
-            self.task.context,
+        offer = ToolOffer(
             after_writing=self.task.item.tests if reports_tests else (),
             shown=self._find_complete_files(shown, diff),
-            known=KnownTests(
-                list_all=lambda: tuple(case.nodeid for case in self.task.baseline.report.tests), widen=self._widen
-            ),
+            list_tests=lambda: tuple(case.nodeid for case in self.task.baseline.report.tests),
+            widen=self._widen,
             answer=self.answers.note if self.answers.list_open() else None,
+            # Most first attempts write what they were shown, so the descriptions of more tools would only cost.
+            further=brief.make_tools(self.task.number) if self.task.earlier else (),
         )
+        return make_tools(self.task.make_locks(), self.task.context, offer=offer)
 
     def _widen(self, targets: tuple[str, ...]) -> tuple[str, ...]:
         """Return what the gate runs, if that contains all of ``targets`` and is no more work.

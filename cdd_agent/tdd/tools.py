@@ -10,7 +10,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from cdd_agent.agent.editing import MayWrite
+from cdd_agent.agent.editing import KnownFiles, MayWrite
 from cdd_agent.agent.tools import (
     Tool,
     ToolOutput,
@@ -45,44 +45,43 @@ _REFUSED_WRITE = re.compile("|".join(re.escape(os.strerror(code)) for code in (e
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KnownTests:
-    """The tests of the baseline, which may still be running when the tools are made."""
+class ToolOffer:
+    """What the tools of one attempt offer besides what its phase needs."""
 
-    list_all: Callable[[], tuple[str, ...]] = tuple
-    """Returns their node ids."""
+    after_writing: tuple[str, ...] = ()
+    """After the last Write or Edit of a turn, the results of these tests are reported."""
+    shown: tuple[str, ...] = ()
+    """The files that count as read."""
+    list_tests: Callable[[], tuple[str, ...]] = tuple
+    """Returns the node ids of the baseline's tests, which may still be running when the tools are made."""
     widen: Callable[[tuple[str, ...]], tuple[str, ...]] = lambda targets: targets
     """Returns the tests that the gate runs, if they contain the given ones: it can use the results then."""
+    answer: Callable[["CommentAnswer"], None] | None = None
+    """Adds AnswerComment."""
+    further: tuple[Tool, ...] = ()
+    """Tools of the workflow."""
 
 
-def make_tools(
-    locks: PhaseLocks,
-    context: Context,
-    *,
-    after_writing: tuple[str, ...] = (),
-    shown: tuple[str, ...] = (),
-    known: KnownTests = KnownTests(),
-    answer: Callable[["CommentAnswer"], None] | None = None,
-) -> tuple[Tool, ...]:
+def make_tools(locks: PhaseLocks, context: Context, *, offer: ToolOffer = ToolOffer()) -> tuple[Tool, ...]:
     """Return Read, Write, Edit, Bash, Glob, Grep, RunTests, CompleteImplementation and ReportBlocked, in that order.
 
-    The policy may leave Bash out; PLAN, in which nothing runs, has neither Bash nor RunTests. After the last Write or
-    Edit of a turn, the results of the tests ``after_writing`` are reported, if there are any. The files ``shown`` count
-    as read. RunTests finds ``known`` tests by a part of their name. ``answer`` adds AnswerComment.
+    The policy may leave Bash out; PLAN, in which nothing runs, has neither Bash nor RunTests. RunTests finds tests of
+    the baseline by a part of their name. What else is offered follows at the end.
     """
 
     def run_tests(targets: tuple[str, ...], *, widens: bool = True) -> str:
-        targets = _find_targets(targets, known=known.list_all(), locks=locks, context=context)
+        targets = _find_targets(targets, known=offer.list_tests(), locks=locks, context=context)
         refusal = context.permission.check_activity("tests") if context.permission is not None else None
         if refusal is not None:
             return refusal
-        targets = known.widen(targets) if widens else targets
+        targets = offer.widen(targets) if widens else targets
         return _format_run(context.run_targets("RunTests", targets=targets))
 
     def report_tests() -> str:
-        return f"Results of the tests to pass: {run_tests(after_writing, widens=False)}"
+        return f"Results of the tests to pass: {run_tests(offer.after_writing, widens=False)}"
 
     runs_programs = locks.phase != "plan"
-    seen = {name: context.workspace.read(name) for name in shown}
+    seen = KnownFiles({name: context.workspace.read(name) for name in offer.shown})
     check, find_error = make_lock_check(locks, context), make_syntax_check(context.suite)
     read, *writing = make_file_tools(context.workspace, check, known=seen, find_error=find_error)
     shell = make_bash_tool(
@@ -95,13 +94,14 @@ def make_tools(
     )
     return (
         read,
-        *(replace(tool, follow_up=report_tests) if after_writing else tool for tool in writing),
+        *(replace(tool, follow_up=report_tests) if offer.after_writing else tool for tool in writing),
         *((_with_lock_hint(shell, locks),) if context.policy.has_commands and runs_programs else ()),
         *make_search_tools(context.workspace),
         *((make_run_tests_tool(run_tests),) if runs_programs else ()),
         make_completion_tool(),
         make_blocked_tool(),
-        *((make_answer_tool(answer),) if answer is not None else ()),
+        *((make_answer_tool(offer.answer),) if offer.answer is not None else ()),
+        *offer.further,
     )
 
 

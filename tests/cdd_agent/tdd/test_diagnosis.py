@@ -1,9 +1,10 @@
-"""Between two attempts, a source can complete the files and diagnose why the tests fail."""
+"""Between two attempts, a source can complete the files, diagnose why the tests fail, and add tools."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from cdd_agent.agent.tools import Tool, make_completion_tool
 from cdd_agent.events import RolledBack
 from cdd_agent.model.conversation import Text
 from cdd_agent.runs.plan_steps import make_brief
@@ -28,7 +29,7 @@ def run(
     model: ScriptedModel,
     *,
     found: Diagnosis | None = None,
-    complete: Callable[[], Iterable[str]] | None = None,
+    add: Callable[[Brief], Brief] = lambda made: made,
     flaky: int = 0,
     **rules: int | bool,
 ) -> Ending:
@@ -39,7 +40,9 @@ def run(
 
     def brief(item: WorkItem, phase: Phase, *, context: Context) -> Brief:
         made = make_brief(item, phase)
-        return made if phase == "red" else replace(made, complete=complete, diagnose=lambda report, rerun: found)
+        if phase == "red":
+            return made
+        return add(replace(made, diagnose=lambda report, rerun: found))
 
     policy = replace(context.policy, **rules)  # type: ignore[arg-type]
     work = item(refactor=False)
@@ -53,6 +56,18 @@ def cause(kind: Cause) -> Diagnosis:
 
 def list_attempts(ending: Ending) -> list[tuple[str, str]]:
     return [(each.phase, each.verdict) for each in ending.state.execution(1).attempts]
+
+
+def test_the_tools_of_a_source_are_offered_from_the_second_attempt_on(project: Project) -> None:
+    model = ScriptedModel([red(), WRONG, green()])
+
+    def make_tools(number: int) -> tuple[Tool, ...]:
+        tool = make_completion_tool()
+        return (replace(tool, spec=replace(tool.spec, name=f"Search{number}")),)
+
+    run(project, model, add=lambda made: replace(made, make_tools=make_tools))
+    offered = [[spec.name for spec in request.tools if spec.name.startswith("Search")] for request in model.requests]
+    assert offered == [[], [], ["Search2"]]
 
 
 def test_the_next_attempt_is_told_the_diagnosis_of_the_last(project: Project) -> None:
@@ -100,7 +115,7 @@ def test_files_are_completed_before_they_are_judged(project: Project) -> None:
         path.write_text(path.read_text() + CODE)
         yield "discount.py: completed."
 
-    ending = run(project, model, complete=complete)
+    ending = run(project, model, add=lambda made: replace(made, complete=complete))
     assert ending.how == "done"
     assert (project.folder / "discount.py").read_text() == f"# to do\n{CODE}"
     assert "discount.py: completed." in str(project.seen)

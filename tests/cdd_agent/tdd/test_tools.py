@@ -10,7 +10,7 @@ from cdd_agent.evidence.clean_copy import find_layout
 from cdd_agent.model.conversation import JSON
 from cdd_agent.shell.permission import CommandAnswer, CommandQuestion, Permission
 from cdd_agent.tdd.context import Context, Phase
-from cdd_agent.tdd.tools import KnownTests, find_test, make_tools
+from cdd_agent.tdd.tools import ToolOffer, find_test, make_tools
 from cdd_agent.tdd.verdict import PhaseLocks
 from cdd_agent.workspace.files import Workspace
 from tests.fakes.approval import users_folder
@@ -43,7 +43,7 @@ def tools_for(
 ) -> tuple[Tool, ...]:
     layout = find_layout(context.workplace.tree, context.suite)
     locks = PhaseLocks(phase=phase, tests=tests, layout=layout)
-    return make_tools(locks, context, after_writing=after_writing)
+    return make_tools(locks, context, offer=ToolOffer(after_writing=after_writing))
 
 
 def named(tools: tuple[Tool, ...], name: str) -> Tool:
@@ -265,7 +265,7 @@ def test_a_bare_name_runs_a_known_test_and_one_that_was_just_written(context: Co
     layout = find_layout(context.workplace.tree, context.suite)
     known = ("tests/test_prices.py::test_total",)
     tool = named(
-        make_tools(PhaseLocks(phase="red", layout=layout), context, known=KnownTests(list_all=lambda: known)),
+        make_tools(PhaseLocks(phase="red", layout=layout), context, offer=ToolOffer(list_tests=lambda: known)),
         "RunTests",
     )
     new = "class TestNew:\n    def test_free(self):\n        assert 1 == 2\n\n\ndef test_more():\n    pass\n"
