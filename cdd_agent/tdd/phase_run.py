@@ -217,7 +217,9 @@ class PhaseRun:
         policy, root, last = self.context.policy, self.context.records.folder, attempts[-1]
         if len(attempts) >= policy.max_attempts or has_given_up(last) or needs_no_test(last, self.saved.step):
             return Course.STOP
-        if has_cause(last, "environment") or (has_cause(last, "test") and self._can_return_to_red(attempts)):
+        if has_cause(last, "environment") or has_cause(last, "unknown"):
+            return Course.STOP
+        if _have_wrong_test(attempts) and self._can_return_to_red(attempts):
             return Course.STOP
         return choose_course(
             [summarize_attempt(each.reasons, load_report(each, root=root)) for each in attempts],
@@ -419,7 +421,7 @@ class PhaseRun:
     def _can_return_to_red(self, attempts: tuple[AttemptRecord, ...]) -> bool:
         """Return whether GREEN shows that a test of RED is wrong, and RED can be taken back again."""
         step, last = self.saved.step, attempts[-1]
-        is_wrong = has_code(last, "test_is_wrong") or has_cause(last, "test")
+        is_wrong = has_code(last, "test_is_wrong") or _have_wrong_test(attempts)
         # An example of the Examiner is not RED's.
         is_example = any(map(is_refuted, attempts))
         may_return = (
@@ -432,7 +434,7 @@ class PhaseRun:
         saved, step, recovery = self.saved, self.saved.step, self._recovery
         refusal, kept = describe_refusal(recovery), recovery.set_aside(last)
         assert refusal is not None
-        found = str(last.diagnosis) if has_cause(last, "test") else explain(last.reasons[0])
+        found = explain(last.reasons[0]) if has_code(last, "test_is_wrong") else str(last.diagnosis)
         why = f"GREEN reports that a test is wrong: {found}"
         recovery.undo_red(why=why, kept=kept or "")
         done = tuple(step.commits)[: list(step.commits).index("red")]
@@ -500,7 +502,8 @@ class PhaseRun:
         refusal = describe_refusal(self._recovery)
         if refusal is not None:
             saved.save(record_refusal(saved.state, self.item.number, refusal=refusal))
-        is_blocked, lacks = has_given_up(last), last.diagnosis if has_cause(last, "environment") else None
+        is_final = has_cause(last, "environment") or has_cause(last, "unknown")
+        is_blocked, cause = has_given_up(last), last.diagnosis if is_final else None
         is_stuck = last.number < policy.max_attempts and not is_blocked
         if policy.keeps_landed:
             self.context.snapshots.restore(self.baseline.snapshot)
@@ -508,9 +511,10 @@ class PhaseRun:
         else:
             used_up = "there is no progress" if is_stuck else "all attempts are used up"
             why = "the agent gave up" if is_blocked else used_up
-            self._recovery.undo(why=why if lacks is None else lacks.why)
-        if lacks is not None:
-            return Ending(state=saved.state, how=How.LACKING, why=str(lacks), brief=lacks.why)
+            self._recovery.undo(why=why if cause is None else cause.why)
+        if cause is not None:
+            how = How.LACKING if cause.kind == "environment" else How.FAILED
+            return Ending(state=saved.state, how=how, why=str(cause), brief=cause.why)
         reasons, phase = "; ".join(map(format_reason, last.reasons)), phase_name(self.phase)
         if is_blocked:
             brief = f"the agent gave up in {phase}"
@@ -518,3 +522,9 @@ class PhaseRun:
         stuck = f" (the last {policy.max_identical_failures} with the same failures)" if is_stuck else ""
         brief = f"{phase} was refused {format_count(last.number, 'time')}{stuck}"
         return Ending(state=saved.state, how=How.FAILED, why=f"{brief}; the last reasons: {reasons}", brief=brief)
+
+
+def _have_wrong_test(attempts: tuple[AttemptRecord, ...]) -> bool:
+    """Return whether the last attempt at GREEN fails because of a test: GREEN cannot change one that is flaky."""
+    is_flaky = len(attempts) > 1 and all(has_cause(each, "flaky") for each in attempts[-2:])
+    return is_flaky or has_cause(attempts[-1], "test")

@@ -98,6 +98,19 @@ def test_a_wrong_test_is_written_anew_as_often_as_the_policy_allows(project: Pro
     assert reasons == ["GREEN reports that a test is wrong: It loops. Look at line 7."] * 2
 
 
+def test_tests_that_are_flaky_twice_are_written_anew(project: Project) -> None:
+    model = ScriptedModel([red(), WRONG, WRONG, red(), green()])
+    ending = run(project, model, found=cause("flaky"))
+    assert (ending.how, ending.state.execution(1).times_sent_back) == ("done", 1)
+
+
+def test_where_nobody_knows_the_cause_the_item_fails_with_that_reason(project: Project) -> None:
+    model = ScriptedModel([red(), WRONG])
+    ending = run(project, model, found=cause("unknown"))
+    assert (ending.how, ending.why) == ("failed", "It loops. Look at line 7.")
+    assert not project.log
+
+
 def test_without_what_is_missing_outside_the_item_ends_at_once(project: Project) -> None:
     model = ScriptedModel([red(), WRONG])
     ending = run(project, model, found=cause("environment"))
