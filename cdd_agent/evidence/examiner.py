@@ -47,6 +47,8 @@ An example that passes without the change ``stays`` as it is with it, or has ``r
 """
 REFUTING: tuple[Outcome, ...] = ("fails", "regressed")
 """The outcomes that refuse a change."""
+GOAL = "GOAL"
+"""What an example cites that shows what a step without criteria is for."""
 KEPT = "KEPT"
 """What an example cites that guards a rule without an id."""
 
@@ -143,7 +145,7 @@ def list_criteria(stated: Mapping[str, str], *, title: str, targets: Iterable[st
     shown = {
         f"TEST-{number}": f"what {target} shows" for number, target in enumerate(list_test_functions(targets), start=1)
     }
-    return dict(stated) or {"GOAL": title, **shown}
+    return dict(stated) or {GOAL: title, **shown}
 
 
 @with_deep_stack
@@ -157,6 +159,12 @@ def format_question(
     count = f"{LEAST} to {most}" if most > LEAST else str(most)
     parts.append(f"Write {count} further example{'' if most == 1 else 's'} that would refute it.")
     return "\n\n".join(parts)
+
+
+def format_blind_question(stated: str, *, most: int, marks: Marks) -> str:
+    """Return the question to the Examiner who may see nothing but what a change is for."""
+    count = f"{LEAST} to {most}" if most > LEAST else str(most)
+    return f"The part:\n{marks.wrap(stated[:_MOST_CHARACTERS], source='the part')}\n\nWrite {count} examples."
 
 
 def _describe_work(request: CheckRequest, *, criteria: Mapping[str, str], marks: Marks) -> Iterator[str]:

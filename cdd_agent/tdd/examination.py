@@ -28,6 +28,7 @@ from pytest_tdd_agent.wording import as_clause
 AGENT = "examiner"
 _PROMPT = Path(__file__).parent / "prompts" / "examiner.md"
 _SECOND_LOOK = _PROMPT.with_name("second_look.md")
+_BLIND = _PROMPT.with_name("blind_examples.md")
 _MAX_TURNS = 3
 _LIMIT_BYTES = 1_000_000
 
@@ -72,7 +73,7 @@ class Examination:
             if not examples.listed:
                 told = (notice for notice in found.notices if notice.outcome != "confirmed")
                 signs = [*map(explain, told), *map(explain, found.reasons)]
-                examples = self._obtain(request, criteria=criteria, signs=signs)
+                examples = self._obtain_about(request, criteria=criteria, signs=signs)
             tried = examiner.try_examples(examples, request=request, runs=runs)
         except TurnMissing:
             return self._report_problem(examples, Clause("no_recorded_turn"))
@@ -143,12 +144,49 @@ class Examination:
             return ""
         return examples.extract([examples.shown])
 
-    def _obtain(self, request: CheckRequest, *, criteria: dict[str, str], signs: Iterable[str]) -> Examples:
+    def try_blind_examples(self, request: CheckRequest, *, runs: TimedRuns) -> Examples | None:
+        """Return examples that follow from ``request.stated`` alone, with their results; None if there are none.
+
+        They say whether the change or its failing tests are wrong, so the Examiner sees neither. ``request.targets``
+        are these tests.
+        """
+        if not self.context.policy.max_examples or not runs.limit_s or not runs.suite.conventions.is_python:
+            return None
+        examples = load_examples(self.path)
+        try:
+            if examples is None:
+                marks = Marks(self.context.token)
+                question = examiner.format_blind_question(
+                    request.stated, most=self.context.policy.max_examples, marks=marks
+                )
+                conversation = self._begin("cause", marks=marks, prompt=_BLIND)
+                examples = self._obtain(request, question, conversation=conversation, criteria={examiner.GOAL: ""})
+            tried = examiner.try_examples(examples, request=request, runs=runs)
+        except TurnMissing:
+            return None
+        except (TimeUp, GitError, OSError) as error:
+            self.context.emit(Notice(text=f"No further examples: {explain(find_obstacle(error))}"))
+            return None
+        except (ModelError, BudgetSpent, UsageError) as error:
+            self.context.emit(Notice(text=f"No further examples: {error.happened}"))
+            return None
+        self._save(tried)
+        return tried
+
+    def _obtain_about(self, request: CheckRequest, *, criteria: dict[str, str], signs: Iterable[str]) -> Examples:
         marks, most = Marks(self.context.token), self.context.policy.max_examples
-        conversation = self._begin("examples", marks=marks)
         question = examiner.format_question(request, criteria=criteria, most=most, signs=signs, marks=marks)
+        conversation = self._begin("examples", marks=marks)
+        return self._obtain(request, question, conversation=conversation, criteria=criteria)
+
+    def _obtain(
+        self, request: CheckRequest, question: str, *, conversation: Conversation, criteria: dict[str, str]
+    ) -> Examples:
         examples = examiner.obtain_examples(
-            lambda text: self._ask(conversation, text), question, criteria=criteria, most=most
+            lambda text: self._ask(conversation, text),
+            question,
+            criteria=criteria,
+            most=self.context.policy.max_examples,
         )
         examples = structs.replace(examples, beside=request.targets[0].partition("::")[0])
         self._save(examples)
