@@ -51,9 +51,10 @@ from cdd_agent.runs.feature import Feature
 from cdd_agent.runs.fork import TicketForks
 from cdd_agent.runs.generation import Generation
 from cdd_agent.runs.generation_results import Installer
-from cdd_agent.runs.graph_nodes import GraphNodes, find_python
+from cdd_agent.runs.graph_nodes import GraphNodes
 from cdd_agent.runs.jobs import SharedModel
 from cdd_agent.runs.listed_tests import ListedTests
+from cdd_agent.runs.node_diagnosis import find_python
 from cdd_agent.runs.places import find_run, locate_run
 from cdd_agent.runs.plan_steps import PlanSteps, require_prerequisites, suggest_project
 from cdd_agent.runs.private_branch import PrivateBranch

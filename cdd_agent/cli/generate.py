@@ -308,7 +308,7 @@ class GenerateCommand:
     def _check_skeleton(self) -> None:
         """Import each module of the skeleton; raise ``GateClosed`` if one cannot be imported."""
         from cdd_agent.generation.installation import import_skeleton
-        from cdd_agent.runs.graph_nodes import find_python
+        from cdd_agent.runs.node_diagnosis import find_python
 
         with closing(self._inside.project) as project, self._inside.screen.working("importing the modules"):
             modules, python = self._plan.layout.modules, find_python(project.suite)

@@ -27,6 +27,7 @@ from cdd_agent.tickets.graph import Graph, ImportCycle, NodeId
 from cdd_agent.tickets.graph_file import encode_graph
 from cdd_agent.untrusted.documents import check_json, encode_json
 from cdd_agent.untrusted.text import clean, shorten
+from cdd_agent.work.state import Ground
 from pytest_tdd_agent.report import Failure, SuiteReport
 
 REPORT = "docs/generation_report.md"
@@ -39,6 +40,9 @@ _LONGEST = 400
 _LISTED = 20
 """Nodes that one recommendation names."""
 _SPECIAL = re.compile(r"[\\|<>&*`\[\]]|(?<![a-zA-Z0-9])_|_(?![a-zA-Z0-9])|://|(?<=www)\.")
+
+
+_GROUNDS: Mapping[Ground, str] = {"rule": "a rule", "examples": "examples", "votes": "votes", "person": "a person"}
 
 
 def escape_markdown(text: str, *, most: int = _LONGEST) -> str:
@@ -219,6 +223,9 @@ def _write_performance(outcome: GenerationOutcome) -> Iterator[str]:
     counted = "" if outcome.given_tests is not None else with_tests  # one such test enters many nodes
     yield f"- **Passed at the First Try**: {len(first)} of {format_count(len(done), 'node')}{counted}"
     yield f"- **Debug Iterations**: {sum(node.rounds for node in done)}"
+    if outcome.diagnoses:
+        parts = ", ".join(f"{count} by {_GROUNDS[ground]}" for ground, count in outcome.diagnoses.items())
+        yield f"- **Diagnoses of Failures**: {sum(outcome.diagnoses.values())} ({parts})"
 
 
 def _write_validation(outcome: GenerationOutcome) -> Iterator[str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from cdd_agent.tickets.graph import ImportCycle, NodeId
+from cdd_agent.work.state import Ground
 
 NodeStatus: TypeAlias = Literal["pending", "in_progress", "passed", "failed", "skipped"]
 """The words of the checkpoint; a step of a run that is completed is a node that passed."""
@@ -131,6 +132,8 @@ class GenerationOutcome:
     """Of the tests that the user has given, those that pass and all; None if cdd wrote the tests."""
     regressions: int = 0
     """Attempts that made tests fail which had passed; each was reverted."""
+    diagnoses: Mapping[Ground, int] = field(default_factory=dict)
+    """What diagnoses of failing tests were based on -> how many."""
     circular_imports: tuple[ImportCycle, ...] = ()
     missing_packages: tuple[str, ...] = ()
     """Packages that the code imports, and that are not installed or not listed in the graph."""

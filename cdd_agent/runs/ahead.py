@@ -184,13 +184,14 @@ class Ahead:
         if self._found is None:
             return state
         step = state.execution(self._found.step_number)
+        returned = tuple(replace(each, report=None, checkpoint=None) for each in self._found.returned)
         attempts = list[AttemptRecord]()
         for own in step.attempts:
             before = [each for each in self._found.attempts if each.phase == own.phase and not each.is_open]
             # Their reports and files are in the fork, which goes.
             attempts += [replace(each, report=None, checkpoint=None) for each in before]
             attempts.append(replace(own, number=len(before) + own.number))
-        return replace_step(state, replace(step, attempts=tuple(attempts)))
+        return replace_step(state, replace(step, attempts=tuple(attempts), returned=(*returned, *step.returned)))
 
     def _find_examples(self, number: int) -> Path | None:
         fork = self._find(number)

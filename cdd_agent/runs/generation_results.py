@@ -4,11 +4,12 @@ import ast
 import hashlib
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, get_args
 
 from cdd_agent.generation.assembly import Assembly
 from cdd_agent.generation.generation_report import CHECKPOINT, write_checkpoint
@@ -31,7 +32,7 @@ from cdd_agent.sandbox.port import Sandbox
 from cdd_agent.tdd.step import load_report
 from cdd_agent.tickets.graph import Group, find_import_cycles
 from cdd_agent.untrusted.python_source import parse
-from cdd_agent.work.state import AttemptRecord, RunState, Status, StepExecution
+from cdd_agent.work.state import AttemptRecord, Ground, RunState, Status, StepExecution
 from cdd_agent.work.wording import format_reason
 from cdd_agent.workspace.files import ConfinedFolder
 from pytest_tdd_agent.comparison import strip_parameters
@@ -104,6 +105,7 @@ class GenerationResults:
             model=self.state.model or "",
             given_tests=self.tests.count() if self.tests is not None else None,
             regressions=self._count_regressions(),
+            diagnoses=self._count_diagnoses(),
             missing_packages=self._list_missing(),
             circular_imports=find_import_cycles(self.plan.graph, layout.module_of),
             installation=installation or NotVerified(reason="No node has passed."),
@@ -191,6 +193,10 @@ class GenerationResults:
 
     def _count_regressions(self) -> int:
         return sum(any(reason.code == "broke_others" for reason in each.reasons) for each in self._list_attempts())
+
+    def _count_diagnoses(self) -> dict[Ground, int]:
+        found = Counter(each.diagnosis.by for each in self._list_attempts() if each.diagnosis is not None)
+        return {ground: found[ground] for ground in get_args(Ground) if found[ground]}
 
     def _list_missing(self) -> tuple[str, ...]:
         """Return the missing packages that caused nodes to be skipped."""

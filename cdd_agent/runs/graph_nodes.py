@@ -5,9 +5,6 @@ A node whose attempts are used up fails, and nodes that need it are skipped; the
 
 import math
 import re
-import shlex
-import sys
-import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -17,25 +14,17 @@ from typing import assert_never
 
 from cdd_agent.errors import EnvironmentMissing, UsageError
 from cdd_agent.events import Notice
-from cdd_agent.generation.diagnosis import Facts, diagnose
 from cdd_agent.generation.imports import ImportSources, add_imports
-from cdd_agent.generation.installation import ask_environment
 from cdd_agent.generation.late_code import write_late_code
 from cdd_agent.generation.plan import GenerationPlan, name_integration
-from cdd_agent.generation.requirements import Environment, list_required, read_name
+from cdd_agent.generation.requirements import list_required, read_name
 from cdd_agent.generation.signatures import Deviation, check_signature, choose_stub_error
 from cdd_agent.generation.skeleton import list_complete
-from cdd_agent.generation.traceability import (
-    MissingCode,
-    group_tests,
-    is_conftest,
-    is_inside,
-    list_changed,
-    list_failures,
-)
+from cdd_agent.generation.traceability import MissingCode, group_tests, is_conftest, is_inside, list_changed
 from cdd_agent.git import commits
 from cdd_agent.git.repository import Repository
 from cdd_agent.runs.ledger import Known, Ledger, Unknown
+from cdd_agent.runs.node_diagnosis import NodeDiagnosis
 from cdd_agent.runs.private_branch import PrivateBranch
 from cdd_agent.runs.run import Run, Source
 from cdd_agent.tdd.context import Brief, Context, Phase, Policy, ResumeCommands, SuiteTask, WorkItem
@@ -44,13 +33,11 @@ from cdd_agent.tdd.phase_run import Ending, How
 from cdd_agent.tdd.step import load_report
 from cdd_agent.tdd.verdict import has_test
 from cdd_agent.testrun.impact import load_impact
-from cdd_agent.testrun.pytest_run import PytestSuite
-from cdd_agent.testrun.suite import Suite
 from cdd_agent.tickets.graph import Group, Node
 from cdd_agent.tickets.plan import find_ready
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work import state as states
-from cdd_agent.work.state import Diagnosis, RunState, Status, StepExecution, StepKey, reconcile
+from cdd_agent.work.state import RunState, Status, StepExecution, StepKey, reconcile
 from cdd_agent.work.state_file import load_state
 from cdd_agent.workspace.files import ConfinedFolder, Workspace
 from pytest_tdd_agent.codec import load
@@ -364,7 +351,7 @@ class GraphNodes:
 
         def check(report: SuiteReport, baseline: SuiteReport) -> tuple[Reason, ...]:
             if phase == "red":
-                return _find_too_few(report, baseline, least=self.least_tests)
+                return _find_too_few(report, baseline, least=self._count_least(item, baseline, context=context))
             return self._find_changed_signatures(node, workspace)
 
         return Brief(
@@ -378,7 +365,7 @@ class GraphNodes:
             source="planning graph",
             check=check,
             complete=partial(self._complete_files, node, workspace) if phase == "green" else None,
-            diagnose=None if has_user_tests else partial(self._diagnose, phase=phase, context=context),
+            diagnose=None if has_user_tests else self._make_diagnosis(item, phase, node=node, context=context).find,
             find_waiting=partial(self.find_waiting, number=item.number, context=context) if has_user_tests else None,
             finalize_item=self._name_passing if has_user_tests else None,
             list_affected=partial(self._list_affected, node, context) if has_user_tests else None,
@@ -407,29 +394,20 @@ class GraphNodes:
         installed = [read_name(line).replace("-", "_") for line in list_required(self.plan.graph)]
         return ImportSources.of(self.plan.graph, self.plan.layout, installed=installed)
 
-    def _diagnose(
-        self, report: SuiteReport, rerun: SuiteReport | None, *, phase: Phase, context: Context
-    ) -> Diagnosis | None:
-        """Return why the tests of a node fail; None if no rule says."""
-        python, required = find_python(context.suite), list_required(self.plan.graph)
-        modules = (module.partition(".")[0] for module in self.plan.layout.modules)
-        environment = Environment()
-        if any(failure.kind == "missing_module" for _, failure in list_failures(report)):
-            with tempfile.TemporaryDirectory(prefix="cdd-environment-") as name:
-                environment = ask_environment(python, sandbox=context.suite.sandbox, folder=Path(name).resolve())
-        facts = Facts(
-            report=report,
-            rerun=rerun,
-            own=frozenset({"tests", "conftest", *modules}),
-            environment=environment,
-            required=required,
-            install=f"{shlex.quote(str(python))} -m pip install",
-        )
-        found = diagnose(facts)
-        if found.kind == "environment" and phase == "red" and not required:
-            # Nothing but these tests needs the package.
-            return replace(found, kind="test", advice="Write the tests without it.")
-        return None if found.kind == "unknown" else found
+    def _count_least(self, item: WorkItem, baseline: SuiteReport, *, context: Context) -> int:
+        """Return how many tests RED must add: if it was taken back, at least as many as before."""
+        assert self._run is not None
+        returned = (each for each in self._run.state.execution(item.number).returned if each.phase == "red")
+        reports = (load_report(each, root=context.records.folder) for each in returned if each.is_open)
+        before = [len(_list_added(report, baseline)) for report in reports if report is not None]
+        return max([self.least_tests, *before])
+
+    def _make_diagnosis(self, item: WorkItem, phase: Phase, *, node: Node, context: Context) -> NodeDiagnosis:
+        def read_step() -> StepExecution:
+            assert self._run is not None
+            return self._run.state.execution(item.number)
+
+        return NodeDiagnosis(plan=self.plan, node=node, item=item, phase=phase, context=context, read_step=read_step)
 
     def _brief_integration(self, item: WorkItem, group: Group) -> Brief:
         tests, count = self.plan.find_integration_path(group), len(self.plan.list_paths(group))
@@ -506,11 +484,6 @@ def _describe_deviation(found: Deviation) -> Clause:
     return Clause(case, dict(parts))
 
 
-def find_python(suite: Suite) -> Path:
-    """Return the interpreter that runs the tests."""
-    return suite.interpreter.path if isinstance(suite, PytestSuite) else Path(sys.executable)
-
-
 def list_passing_paths(report: SuiteReport, tests: str) -> frozenset[int]:
     """Return the numbers of the paths whose integration tests, in the file ``tests``, all pass."""
     results: dict[int, bool] = {}
@@ -541,7 +514,12 @@ def adapt_policy(policy: Policy) -> Policy:
 
 def _find_too_few(report: SuiteReport, baseline: SuiteReport, *, least: int) -> tuple[Reason, ...]:
     """Return a reason if RED has added, or changed, fewer tests than a node needs."""
-    failing = set(list_failing(report)).difference(list_failing(baseline))
-    if len(failing) >= least:
+    count = len(_list_added(report, baseline))
+    if count >= least:
         return ()
-    return (Reason(code="too_few_tests", nodeid=None, parts={"count": len(failing), "least": least}),)
+    return (Reason(code="too_few_tests", nodeid=None, parts={"count": count, "least": least}),)
+
+
+def _list_added(report: SuiteReport, baseline: SuiteReport) -> set[str]:
+    """Return the tests that fail now, and did not fail before or were not there."""
+    return set(list_failing(report)).difference(list_failing(baseline))

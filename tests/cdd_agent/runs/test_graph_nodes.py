@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from cdd_agent.compose import Composition
-from cdd_agent.config.options import Options
+from cdd_agent.config.options import Choose, Options
 from cdd_agent.events import Event, Notice, ToolReturned
 from cdd_agent.generation.layout import Layout
 from cdd_agent.generation.outcome import GenerationOutcome
@@ -61,6 +61,7 @@ class Kit:
     metadata: dict[str, object] = field(default_factory=dict)
     seen: list[Event] = field(default_factory=list)
     turns: list[dict[str, object]] = field(default_factory=list)
+    choose: Choose | None = None
 
     @property
     def plan(self) -> GenerationPlan:
@@ -85,7 +86,8 @@ class Kit:
     def compose(self) -> Composition:
         recording = self.folder.parent / "recording.json"
         recording.write_bytes(msgspec.json.encode(self.turns))
-        made = Composition(Options(project=self.folder, replay=recording), emit=self.seen.append)
+        options = Options(project=self.folder, replay=recording, choose=self.choose)
+        made = Composition(options, emit=self.seen.append)
         if not self.runs_pytest:
             vars(made).update(suite=in_process(self.folder))
         return made
