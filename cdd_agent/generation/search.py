@@ -102,6 +102,11 @@ class GraphSearch:
         mean = sum(lengths) / len(lengths) if lengths else 0
         self._norms = [1 - _LENGTH_SHARE + _LENGTH_SHARE * (length / mean if mean else 1) for length in lengths]
 
+    @property
+    def engine(self) -> str:
+        """What decides about matches."""
+        return "words" if self._embedder is None else "words and meaning"
+
     def find(self, query: str, *, subgraph: str | None = None, most: int = MOST) -> tuple[Match, ...]:
         """Return the best matches, exact names first, equal scores in the order of their ids.
 
