@@ -189,7 +189,7 @@ def _stub_definition(
     return statements
 
 
-def has_decorator(node: ast.stmt, name: str) -> bool:
+def has_decorator(node: ast.AST, name: str) -> bool:
     """Return whether a definition has a decorator of this name, called or not."""
     decorators = getattr(node, "decorator_list", ())
     return any(read_last_name(each.func if isinstance(each, ast.Call) else each) == name for each in decorators)

@@ -7,14 +7,16 @@ line.
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 import msgspec
 
 from cdd_agent.errors import UsageError, format_count
+from cdd_agent.generation.metrics import format_duration, format_percent, list_done, list_first, list_metrics
 from cdd_agent.generation.outcome import (
+    Edge,
     GenerationOutcome,
     Installed,
     NodeOutcome,
@@ -23,7 +25,7 @@ from cdd_agent.generation.outcome import (
     NotVerified,
     SubgraphOutcome,
 )
-from cdd_agent.tickets.graph import Graph, ImportCycle, NodeId
+from cdd_agent.tickets.graph import Graph, ImportCycle, Node, NodeId
 from cdd_agent.tickets.graph_file import encode_graph
 from cdd_agent.untrusted.documents import check_json, encode_json
 from cdd_agent.untrusted.text import clean, shorten
@@ -37,8 +39,10 @@ CHECKPOINT = "docs/generation_checkpoint.json"
 MOST_CHECKPOINT_BYTES = 64_000_000
 _LONGEST = 400
 """Characters of a reason."""
+_ACTUAL = "actual_dependencies"
+"""The key of what the code of a node uses."""
 _LISTED = 20
-"""Nodes that one recommendation names."""
+"""Nodes that one recommendation names, or lines of one list."""
 _SPECIAL = re.compile(r"[\\|<>&*`\[\]]|(?<![a-zA-Z0-9])_|_(?![a-zA-Z0-9])|://|(?<=www)\.")
 
 
@@ -56,20 +60,6 @@ def _escape(found: re.Match[str]) -> str:
     return f"&#{ord(found[0])};" if found[0] in "<>&." else f"\\{found[0]}"
 
 
-def format_percent(part: int, whole: int) -> str:
-    """Return the rounded percentage; only all is 100 %, and only none is 0 %.
-
-    >>> format_percent(15, 20), format_percent(1999, 2000), format_percent(1, 2000), format_percent(0, 0)
-    ('75%', '99%', '1%', '0%')
-    """
-    if not whole:
-        return "0%"
-    rounded = math.floor(100 * part / whole + 0.5)
-    if 0 < part < whole:
-        rounded = min(max(rounded, 1), 99)
-    return f"{rounded}%"
-
-
 # The report
 
 
@@ -85,6 +75,8 @@ def write_report(outcome: GenerationOutcome) -> str:
         _write_unproved(outcome.subgraphs),
         _write_tests(outcome),
         _write_performance(outcome),
+        _write_metrics(outcome),
+        _write_dependencies(outcome),
         _write_validation(outcome),
         _write_circles(outcome),
         _write_recommendations(outcome),
@@ -134,14 +126,15 @@ def _write_breakdown(subgraphs: Iterable[SubgraphOutcome]) -> Iterator[str]:
 def _write_nodes(outcome: GenerationOutcome) -> Iterator[str]:
     yield "## Nodes"
     yield ""
-    yield "| Node | Name | Status | Tests Passed | Rounds | Flaky Tests | Coverage |"
-    yield "|------|------|--------|--------------|--------|-------------|----------|"
+    yield "| Node | Name | Status | Tests Passed | Rounds | Flaky Tests | Coverage | Time |"
+    yield "|------|------|--------|--------------|--------|-------------|----------|------|"
     for node in outcome.nodes:
         coverage = "not measured" if node.coverage is None else f"{math.floor(node.coverage)}%"
         tests = f"{node.passed} of {node.tests}"
         names = f"{escape_markdown(node.id)} | {escape_markdown(node.title)}"
         status = f"{node.status}, {node.reason}" if node.status == "passed" and node.reason else node.status
-        yield f"| {names} | {status} | {tests} | {node.rounds} | {node.flaky} | {coverage} |"
+        numbers = f"{node.rounds} | {node.flaky} | {coverage} | {format_duration(node.duration_s)}"
+        yield f"| {names} | {status} | {tests} | {numbers} |"
 
 
 def _write_failed(nodes: Iterable[NodeOutcome]) -> Iterator[str]:
@@ -211,8 +204,7 @@ def _count_tests(verb: str, *, total: int, passed: int) -> str:
 
 
 def _write_performance(outcome: GenerationOutcome) -> Iterator[str]:
-    done = [node for node in outcome.nodes if node.status in ("passed", "failed")]
-    first = [node for node in done if node.status == "passed" and not node.rounds]
+    done, first = list_done(outcome), list_first(outcome)
     tests = sum(node.tests for node in done)
     yield "## Performance"
     yield ""
@@ -226,6 +218,51 @@ def _write_performance(outcome: GenerationOutcome) -> Iterator[str]:
     if outcome.diagnoses:
         parts = ", ".join(f"{count} by {_GROUNDS[ground]}" for ground, count in outcome.diagnoses.items())
         yield f"- **Diagnoses of Failures**: {sum(outcome.diagnoses.values())} ({parts})"
+
+
+def _write_metrics(outcome: GenerationOutcome) -> Iterator[str]:
+    yield "## Metrics"
+    yield ""
+    yield "| Metric | Target | Value | Reached |"
+    yield "|--------|--------|-------|---------|"
+    words = {True: "✅ yes", False: "❌ no", None: ""}
+    for each in list_metrics(outcome):
+        yield f"| {each.name} | {each.target} | {escape_markdown(each.value)} | {words[each.is_reached]} |"
+
+
+def _write_dependencies(outcome: GenerationOutcome) -> Iterator[str]:
+    """Yield how the dependencies of the code differ from those of the graph."""
+    found = outcome.dependencies
+    if found is None:
+        return
+    yield "## Dependencies"
+    yield ""
+    confirmed = len(found.confirmed) + len(found.entered)
+    yield f"- **Planned**: {found.planned}, {confirmed} confirmed ({format_percent(confirmed, found.planned)})"
+    titles = {node.id: node.title for node in outcome.nodes}
+
+    def name(id: NodeId) -> str:
+        return escape_markdown(titles.get(id, id))
+
+    def name_edge(edge: Edge) -> str:
+        return f"{name(edge[0])} needs {name(edge[1])}"
+
+    extra = [f"{name_edge(edge)}: {escape_markdown(place)}" for edge, place in found.extra.items()]
+    unused = [f"{name(id)}: {escape_markdown(place)}" for id, place in found.unused.items()]
+    yield from _list_bounded("Confirmed by Tests Alone", [*map(name_edge, found.entered)], shows_none=False)
+    yield from _list_bounded("Planned, Not in the Code", [*map(name_edge, found.missing)])
+    yield from _list_bounded("Planned, Unknown until the Code Runs", [*map(name_edge, found.unknown)])
+    yield from _list_bounded("In the Code, Not Planned", extra)
+    yield from _list_bounded("Unused Functions", unused)
+
+
+def _list_bounded(heading: str, lines: Sequence[str], *, shows_none: bool = True) -> Iterator[str]:
+    """Yield a heading with a number, and below it the lines, or the first ones."""
+    if lines or shows_none:
+        yield f"- **{heading}**: {len(lines)}"
+    yield from (f"  - {line}" for line in lines[:_LISTED])
+    if len(lines) > _LISTED:
+        yield f"  - and {len(lines) - _LISTED} more"
 
 
 def _write_validation(outcome: GenerationOutcome) -> Iterator[str]:
@@ -329,22 +366,6 @@ def _format_time(moment: str) -> str:
     return escape_markdown(moment[:19].replace("T", " ")) or "unknown"
 
 
-def format_duration(seconds: float) -> str:
-    """Return a duration in words.
-
-    >>> format_duration(1714), format_duration(0.4), format_duration(3600)
-    ('28 minutes 34 seconds', '0.4 seconds', '1 hour 0 minutes')
-    """
-    if seconds < 10:
-        return f"{seconds:.1f} seconds"
-    whole = round(seconds)
-    if whole < 60:
-        return format_count(whole, "second")
-    if whole < 3600:
-        return f"{format_count(whole // 60, 'minute')} {format_count(whole % 60, 'second')}"
-    return f"{format_count(whole // 3600, 'hour')} {format_count(whole % 3600 // 60, 'minute')}"
-
-
 # The checkpoint
 
 
@@ -436,9 +457,16 @@ def describe_statuses(graph: Graph, outcome: GenerationOutcome) -> Mapping[NodeI
 
 
 def export_graph(graph: Graph, outcome: GenerationOutcome) -> bytes:
-    """Return the content of ``docs/rpg.json``: the graph, with what became of its nodes."""
+    """Return the content of ``docs/rpg.json``: the graph, with what became of its nodes, and what their code uses."""
     statuses = describe_statuses(graph, outcome)
-    nodes = tuple(replace(node, further={**node.further, "status": statuses[node.id]}) for node in graph.nodes)
+    actual = outcome.dependencies.actual if outcome.dependencies is not None else {}
+
+    def describe(node: Node) -> Mapping[str, object]:
+        known = {key: value for key, value in node.further.items() if key != _ACTUAL}
+        used = {_ACTUAL: [*actual[node.id]]} if node.id in actual else {}
+        return {**known, "status": statuses[node.id], **used}
+
+    nodes = tuple(replace(node, further=describe(node)) for node in graph.nodes)
     about = {"phase": 4, "timestamp": outcome.generated_at, "model": outcome.model}
     return encode_graph(replace(graph, nodes=nodes, metadata={**graph.metadata, "generation": about}))
 

@@ -36,6 +36,9 @@ class NodeOutcome:
     """Tests that failed once and passed when they ran again."""
     rounds: int = 0
     """Attempts after the first one."""
+    refused: int = 0
+    """Attempts whose code was refused."""
+    duration_s: float = 0
     reason: str = ""
     """Why it failed or was skipped."""
     root_cause: str = ""
@@ -112,6 +115,35 @@ class NotVerified:
 InstallationCheck: TypeAlias = Installed | NotInstalled | NotVerified
 
 
+Edge: TypeAlias = tuple[NodeId, NodeId]
+"""A node, and one that it needs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dependencies:
+    """The dependencies that the graph plans between nodes that passed, compared with those of the code."""
+
+    confirmed: tuple[Edge, ...] = ()
+    """Planned, and in the code."""
+    entered: tuple[Edge, ...] = ()
+    """Planned and not visible in the code, but every test that enters the first node enters the second one, too."""
+    missing: tuple[Edge, ...] = ()
+    """Planned, and not in the code."""
+    unknown: tuple[Edge, ...] = ()
+    """Planned; the code has calls that could be meant, and only a run shows their targets."""
+    extra: Mapping[Edge, str] = field(default_factory=dict)
+    """Not planned -> its place in the code, as path and line."""
+    unused: Mapping[NodeId, str] = field(default_factory=dict)
+    """Node that other nodes or nothing outside should need, and no code uses -> its place."""
+    actual: Mapping[NodeId, tuple[NodeId, ...]] = field(default_factory=dict)
+    """Node that passed -> all nodes that its code uses."""
+
+    @property
+    def planned(self) -> int:
+        """The number of planned dependencies."""
+        return len(self.confirmed) + len(self.entered) + len(self.missing) + len(self.unknown)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationOutcome:
     """The result of a generation so far."""
@@ -134,6 +166,14 @@ class GenerationOutcome:
     """Attempts that made tests fail which had passed; each was reverted."""
     diagnoses: Mapping[Ground, int] = field(default_factory=dict)
     """What diagnoses of failing tests were based on -> how many."""
+    dependencies: Dependencies | None = None
+    """None: not compared."""
+    answers: Mapping[str, int] = field(default_factory=dict)
+    """Engine -> questions about symbols that it has answered."""
+    symbol_ms: float | None = None
+    """The median time in which a symbol was found; None: none was asked for."""
+    search_ms: float | None = None
+    """That of a search in the graph."""
     circular_imports: tuple[ImportCycle, ...] = ()
     missing_packages: tuple[str, ...] = ()
     """Packages that the code imports, and that are not installed or not listed in the graph."""

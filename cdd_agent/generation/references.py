@@ -1,7 +1,7 @@
-"""What the names in the modules of a package refer to, by ``ast`` alone. Pure.
+"""Finds the definitions to which the names in a package refer, by ``ast`` alone. Pure.
 
-A **piece** is what one node defines in a module; the names of the other statements are variables. Names are followed
-through imports, aliases and re-exports.
+A **piece** is the part of a module that one node defines; the names of the other statements are variables. Names are
+followed through imports, aliases and re-exports.
 """
 
 import ast
@@ -76,6 +76,12 @@ class SourceModule:
         return read_bindings(self.module)
 
     @cached_property
+    def typed(self) -> Bindings:
+        """The imports that only type checkers see."""
+        nodes = (inner for each in self.tree.body if is_for_programs(each) for inner in ast.walk(each))
+        return collect_bindings((n for n in nodes if isinstance(n, ast.Import | ast.ImportFrom)), self.module)
+
+    @cached_property
     def has_late_annotations(self) -> bool:
         """Whether it never evaluates annotations."""
         imports = (each for each in self.tree.body if isinstance(each, ast.ImportFrom) and each.module == "__future__")
@@ -90,6 +96,20 @@ class SourceModule:
     def owners(self) -> Mapping[str, Piece]:
         """Function or class -> the piece that defines it."""
         return {name: piece for piece in self.pieces for name in piece.names}
+
+    @cached_property
+    def late_exports(self) -> Mapping[str, str]:
+        """Name -> module, if a function of the module imports names of others when they are first used."""
+        if not any(isinstance(each, Function) and each.name == "__getattr__" for each in self.tree.body):
+            return {}
+        tables = (node for each in self.code_body for node in ast.walk(each) if isinstance(node, ast.Dict))
+        pairs = (pair for table in tables for pair in zip(table.keys, table.values, strict=True))
+        return {
+            name.value: module.value
+            for name, module in pairs
+            if isinstance(name, ast.Constant) and isinstance(module, ast.Constant)
+            if isinstance(name.value, str) and isinstance(module.value, str)
+        }
 
     @cached_property
     def code(self) -> str:
@@ -275,7 +295,10 @@ class References:
         for star in source.bindings.stars:
             if found is None and star in self._modules:
                 found = self._find_symbol(GlobalName(star, name), depth=depth)
-        return found or self._modules.get(f"{source.module.name}.{name}")
+        found = found or self._modules.get(f"{source.module.name}.{name}")
+        if found is None and name in source.late_exports:
+            found = self._find_symbol(GlobalName(source.late_exports[name], name), depth=depth)
+        return found
 
     def _find_symbol(self, symbol: GlobalName, *, depth: int) -> Found | None:
         module = self._modules.get(f"{symbol.module}.{symbol.name}".strip("."))

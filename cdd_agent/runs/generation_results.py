@@ -5,17 +5,19 @@ import hashlib
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias, get_args
 
 from cdd_agent.generation.assembly import Assembly
+from cdd_agent.generation.dependencies import compare_dependencies
 from cdd_agent.generation.generation_report import CHECKPOINT, write_checkpoint
 from cdd_agent.generation.installation import InstallationTrial, ask_environment, download_wheels
 from cdd_agent.generation.layout import SOURCES
 from cdd_agent.generation.outcome import (
+    Dependencies,
     GenerationOutcome,
     InstallationCheck,
     Installed,
@@ -30,7 +32,7 @@ from cdd_agent.git.repository import EXECUTABLE, CommitId, Repository, has_ref
 from cdd_agent.runs.graph_nodes import list_passing_paths
 from cdd_agent.sandbox.port import Sandbox
 from cdd_agent.tdd.step import load_report
-from cdd_agent.tickets.graph import Group, find_import_cycles
+from cdd_agent.tickets.graph import Group, NodeId, find_import_cycles
 from cdd_agent.untrusted.python_source import parse
 from cdd_agent.work.state import AttemptRecord, Ground, RunState, Status, StepExecution
 from cdd_agent.work.wording import format_reason
@@ -172,6 +174,8 @@ class GenerationResults:
             passed=len(tests) - failing,
             failed=failing,
             rounds=max(0, len(tried) - 1),
+            refused=sum(not attempt.is_open for attempt in tried),
+            duration_s=60 * step.usage.minutes,
             reason=step.error or ("" if is_written else NOTHING_TO_WRITE),
             unproved=self.tests.explain_doubt(step.title) if self.tests and is_passed and is_written else "",
             flaky=len(self._list_flaky().intersection(tests) | _list_flaky_targets(step)),
@@ -264,18 +268,37 @@ class RepositoryFiles:
         with tempfile.TemporaryDirectory(prefix="cdd-assembly-") as name:
             folder = Path(name).resolve()
             environment = ask_environment(self.installer.python, sandbox=self.installer.sandbox, folder=folder)
+            sources = self._read_sources()
             make = partial(
                 Assembly,
                 graph=self.results.plan.graph,
                 layout=self.results.plan.layout,
-                files=self._read_sources(),
+                files=sources,
                 environment=environment,
                 specification=self.results.plan.specification,
                 report=self.report,
             )
             first = make(outcome=self.results.describe(now=self.now))
             check = self._try_installation(first, folder=folder)
-            return make(outcome=self.results.describe(now=self.now, installation=check)).write()
+            outcome = self.results.describe(now=self.now, installation=check)
+            found = self._compare(sources, exported=first.info.scripts.values())
+            return make(outcome=replace(outcome, dependencies=found)).write()
+
+    def _compare(self, sources: Mapping[str, str], *, exported: Iterable[str]) -> Dependencies:
+        """Compare the dependencies of the code with those of the graph."""
+        plan, tests, entering = self.results.plan, self.results.tests, dict[NodeId, Collection[str]]()
+        if tests is not None:
+            entering = {node.id: tests.list_entering(title)[0] for title, node in plan.by_title.items()}
+        steps = self.results.state.step_executions.values()
+        passed = {step.title for step in steps if step.status == Status.COMPLETED}
+        return compare_dependencies(
+            plan.graph,
+            plan.layout,
+            files=sources,
+            passed=[node.id for title, node in plan.by_title.items() if title in passed],
+            exported=exported,
+            entering=entering,
+        )
 
     def _read_sources(self) -> dict[str, str]:
         objects = self.results.home.objects

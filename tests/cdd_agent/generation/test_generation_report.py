@@ -12,13 +12,13 @@ from cdd_agent.generation.generation_report import (
     describe_statuses,
     escape_markdown,
     export_graph,
-    format_percent,
     read_checkpoint,
     write_checkpoint,
     write_junit,
     write_report,
 )
 from cdd_agent.generation.outcome import (
+    Dependencies,
     GenerationOutcome,
     InstallationCheck,
     Installed,
@@ -177,6 +177,45 @@ def test_recommendations_follow_from_what_is_missing() -> None:
     assert "1. **Proceed to Phase 5**" in good
 
 
+def edge(source: int, target: int) -> tuple[NodeId, NodeId]:
+    return NodeId(f"node_{source:03}"), NodeId(f"node_{target:03}")
+
+
+COMPARED = Dependencies(
+    confirmed=(edge(2, 1), edge(3, 1), edge(3, 2)),
+    entered=(edge(4, 1),),
+    missing=(edge(5, 1),),
+    extra={edge(5, 2): "src/stats/m.py:7"},
+    unused={NodeId("node_006"): "src/stats/m.py:9"},
+    actual={NodeId("node_001"): (), NodeId("node_016"): (NodeId("node_001"),)},
+)
+
+
+def test_dependencies_of_the_graph_and_the_code_are_compared() -> None:
+    text = write_report(replace(OUTCOME, dependencies=COMPARED))
+    assert (
+        "## Dependencies\n\n- **Planned**: 5, 4 confirmed (80%)\n"
+        "- **Confirmed by Tests Alone**: 1\n  - stats.f_4 needs stats.f_1\n"
+        "- **Planned, Not in the Code**: 1\n  - stats.f_5 needs stats.f_1\n"
+        "- **Planned, Unknown until the Code Runs**: 0\n"
+        "- **In the Code, Not Planned**: 1\n  - stats.f_5 needs stats.f_2: src/stats/m.py:7\n"
+        "- **Unused Functions**: 1\n  - stats.f_6: src/stats/m.py:9\n"
+    ) in text
+    many = replace(COMPARED, missing=tuple(edge(5, number) for number in range(30)))
+    assert "- **Planned, Not in the Code**: 30\n" in write_report(replace(OUTCOME, dependencies=many))
+    assert "\n  - and 10 more\n" in write_report(replace(OUTCOME, dependencies=many))
+
+
+def test_the_exported_graph_has_what_the_code_of_each_node_uses() -> None:
+    graph = make_graph()
+    old = tuple(replace(each, further={"actual_dependencies": ["old"], "x": 1}) for each in graph.nodes)
+    outcome = replace(OUTCOME, dependencies=COMPARED)
+    read, _ = parse_graph(export_graph(replace(graph, nodes=old), outcome).decode(), path="docs/rpg.json")
+    found = {node.id: node.further.get("actual_dependencies") for node in read.nodes}
+    assert found == {"root": None, "good": None, "bad": None, "node_001": [], "node_016": ["node_001"]}
+    assert all(node.further["x"] == 1 for node in read.nodes)
+
+
 def test_hostile_text_stays_text() -> None:
     bad = "x\n## Summary\n| a | <script> ![i](http://e/x) `code` \x1b[31m \u202e www.evil.com _a_ **b**"
     text = write_report(
@@ -194,10 +233,6 @@ def test_the_log_is_shown_as_it_is() -> None:
 
 def text_of_log(line: str) -> str:
     return "## Git Log" + write_report(replace(OUTCOME, log=(line,))).partition("## Git Log")[2]
-
-
-def test_only_all_is_100_percent_and_only_none_is_0_percent() -> None:
-    assert [format_percent(part, 3000) for part in (0, 1, 1500, 2999, 3000)] == ["0%", "1%", "50%", "99%", "100%"]
 
 
 def test_escaped_text_keeps_plain_words() -> None:
