@@ -186,6 +186,16 @@ def test_a_node_has_one_debugging_round_more_if_its_code_fails(made_once: Output
     assert len(tried) == 15
 
 
+def test_the_report_compares_the_dependencies_of_the_code_with_the_graph(made_once: Output) -> None:
+    report = (made_once.folder / "docs" / "generation_report.md").read_text()
+    assert "- **Planned**: 4, 4 confirmed (100%)\n- **Planned, Not in the Code**: 0\n" in report
+    assert "| Debugging success rate | at least 80% | 1 of 1 node (100%) | ✅ yes |" in report
+    written = msgspec.json.decode((made_once.folder / "docs" / "rpg.json").read_bytes())
+    used = {node["id"]: node["actual_dependencies"] for node in written["nodes"]}
+    assert used["summary"] == ["count", "mean"]
+    assert used["clean"] == []
+
+
 def test_audit_confirms_every_node(made_once: Output) -> None:
     audited = made_once.compose().auditor().run()
     assert len(audited) == 14
