@@ -244,7 +244,8 @@ class _Inquiry:
             self._context.emit(Notice(text=f"No vote on the failure: {error.happened}"))
             return None
         if ballot.majority is not None:
-            why = f"The cause is the {ballot.majority}: {ballot.describe()}."
+            count = f"{ballot.counts[ballot.majority]} of {format_count(len(ballot.votes), 'vote')}"
+            why = f"{count} say that the cause is the {ballot.majority}."
             return _make(ballot.majority, why, by="votes", ballot=ballot)
         exported = self._export(ballot)
         if ballot.person is None and self._context.choose is not None:

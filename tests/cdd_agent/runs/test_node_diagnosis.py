@@ -12,6 +12,7 @@ from cdd_agent.events import Diagnosed, Event, Notice, SuiteStarted, TurnEnded
 from cdd_agent.model.anthropic import AnthropicModel, Endpoint
 from cdd_agent.model.conversation import Model
 from cdd_agent.model.recording import load_recording
+from cdd_agent.runs.output_folder import prepare_output
 from cdd_agent.untrusted.keys import Secret
 from cdd_agent.work.state import StepExecution
 from tests.cdd_agent.runs.test_graph_nodes import (
@@ -110,29 +111,35 @@ def test_majority_vote_implementation_bug(kit: AskedKit) -> None:
     assert list_attempts(step) == [("red", "open"), ("green", "closed"), ("green", "closed"), ("green", "open")]
     assert kit.list_answers() == ["A"] * 3
     assert kit.diagnoses == [("votes", "code", 2)]
-    said = "cdd adds: The cause is the code: of 3 votes, 3 for code. Correct the code: compare it with the docstring"
+    said = "cdd adds: 3 of 3 votes say that the cause is the code. Correct the code: compare it with the docstring"
     assert said in step.attempts[2].words
     assert kit.describe().diagnoses == {"votes": 1}
 
 
 def test_majority_vote_test_issue(kit: AskedKit) -> None:
-    """4 of 5 votes say that a test is wrong: RED writes the tests anew, and only then the body lands."""
+    """A whole generation. 4 of 5 votes say that a test is wrong: RED writes the tests anew, then a body lands."""
     kit.say(TITLE, "red", WRONG)
     kit.say(TITLE, "green", GOOD, GOOD)
     kit.vote("A B B B B")
     kit.say(TITLE, "red", RIGHT)
     kit.say(TITLE, "green", GOOD)
-    step = run(kit)
+    prepare_output(kit.folder, kit.plan)
+    generation = kit.compose().generation(kit.plan, resume="again")
+    generation.installer = replace(generation.installer, python=kit.folder / "no-python")
+    step = generation.carry_out().execution(1)
     assert (step.times_sent_back, list_attempts(step)) == (1, PASSED)
     assert kit.list_answers() == ["A", "B", "B", "B"]
+    cuts = ["docstring and test: code", "docstring and code: test", "failure, test and code: test"]
+    cuts.append("code, test and failure: test")
     (found,) = (each.diagnosis for each in step.returned if each.diagnosis is not None)
-    assert list(map(str, found.votes)) == [
-        "docstring and test: code",
-        "docstring and code: test",
-        "failure, test and code: test",
-        "code, test and failure: test",
-    ]
-    assert kit.read("tests/test_first.py") == RIGHT["tests/test_first.py"]
+    assert list(map(str, found.votes)) == cuts
+    assert [list(event.votes) for event in kit.seen if isinstance(event, Diagnosed)] == [cuts]
+    assert (kit.folder / "tests/test_first.py").read_text() == RIGHT["tests/test_first.py"]
+    report = (kit.folder / "docs/generation_report.md").read_text()
+    assert "- **Diagnoses of Failures**: 1 (1 by votes)" in report
+    assert "- **Nodes Proved**: 1 of 1" in report
+    audited = kit.compose().auditor().run()
+    assert [(each.phase, each.failed) for each in audited] == [("RED", ()), ("GREEN", ())]
 
 
 def test_tests_that_are_written_anew_are_at_least_as_many_and_must_fail_on_the_stub(kit: AskedKit) -> None:
@@ -194,7 +201,7 @@ def test_votes_for_the_environment_skip_the_node(kit: AskedKit) -> None:
     kit.vote("C A C C")
     step = run(kit)
     assert step.status == "skipped"
-    assert str(step.error).startswith("The cause is the environment: of 4 votes, 3 for environment, 1 for code.")
+    assert str(step.error).startswith("3 of 4 votes say that the cause is the environment. See what")
 
 
 def test_examples_from_the_docstring_decide_before_any_vote(kit: AskedKit) -> None:
