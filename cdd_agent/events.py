@@ -467,6 +467,33 @@ class RolledBack(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
+class SymbolAnswered(msgspec.Struct, frozen=True, kw_only=True):
+    """An engine answered a question about a definition."""
+
+    question: str
+    """``references`` or ``rename``."""
+    symbol: str
+    """The file and the qualified name, such as ``src/stats.py::Series.mean``."""
+    engine: str
+    """``ty``, ``Serena`` or ``name scan``."""
+    places: int
+    """The number of uses, or of replacements."""
+    duration_ms: float
+    """With the engines that were asked before."""
+    is_verified: bool
+    """Whether the engine knows what a name refers to; the name scan does not."""
+    passed_over: tuple[str, ...] = ()
+    """The engines that were asked before, and why their answers do not count."""
+
+
+class EngineDropped(msgspec.Struct, frozen=True, kw_only=True):
+    """An engine is not asked again in this run, because it failed three times."""
+
+    engine: str
+    why: str
+    """The last failure."""
+
+
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
     """A message for the user that is not an error."""
 
@@ -570,7 +597,7 @@ class ForkDropped(msgspec.Struct, frozen=True, kw_only=True):
 
 _RunEvent: TypeAlias = RunStarted | RunFinished | Notice | QuestionAsked | GuidanceGiven | TicketListed | StepListed
 _ModelEvent: TypeAlias = TextDelta | ThinkingDelta | TurnEnded | AnswerLost | Waiting | RetryScheduled | Compacted
-_ToolEvent: TypeAlias = ToolCalled | ToolReturned | FileChanged
+_ToolEvent: TypeAlias = ToolCalled | ToolReturned | FileChanged | SymbolAnswered | EngineDropped
 _DraftEvent: TypeAlias = SpecProposed | SpecSaved | PlanDrafted | GraphDrafted
 _StepEvent: TypeAlias = StepStarted | StepFinished | StepReviewed | AttemptStarted | Committed
 _TestEvent: TypeAlias = SuiteStarted | SuiteFinished | GateJudged | Diagnosed

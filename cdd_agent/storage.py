@@ -434,12 +434,22 @@ def find_deleted(path: Path) -> Path | None:
 
 @contextlib.contextmanager
 def scratch() -> Iterator[Path]:
-    """Provide a folder for all temporary files of this process, and remove it after the block.
+    """Provide a folder for all temporary files of this process, and remove it after the block."""
+    before = tempfile.tempdir
+    with temporary_folder(Path(tempfile.gettempdir())) as folder:
+        tempfile.tempdir = str(folder)
+        try:
+            yield folder
+        finally:
+            tempfile.tempdir = before
+
+
+@contextlib.contextmanager
+def temporary_folder(home: Path) -> Iterator[Path]:
+    """Provide a new folder in ``home``, and remove it after the block.
 
     First removes the folders of killed processes: each process locks its folder while it lives.
     """
-    before = tempfile.tempdir
-    home = Path(tempfile.gettempdir())
     for leftover in home.glob(f"{_SCRATCH}*"):
         with contextlib.suppress(OSError), hold(leftover, is_folder=True):
             shutil.rmtree(leftover, ignore_errors=True)
@@ -450,11 +460,9 @@ def scratch() -> Iterator[Path]:
                 lock.enter_context(hold(folder, is_folder=True))
                 if folder.exists():  # otherwise another process removed it before it was locked
                     break
-        tempfile.tempdir = str(folder)
         try:
             yield folder
         finally:
-            tempfile.tempdir = before
             shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -247,6 +247,8 @@ class Renderer:
                 screen.end_prose()
             case events.Notice(text=text):
                 screen.note(text, indent=screen.indent)
+            case events.EngineDropped(engine=engine, why=why):
+                screen.note(f"{engine} is not asked again in this run: {why}", indent=screen.indent)
             case events.Compacted(before_tokens=before, after_characters=after):
                 text = f"The conversation ({before:,} tokens) was replaced by a summary of {after:,} characters."
                 screen.note(text, indent=screen.indent)

@@ -87,6 +87,10 @@ class SymbolServer(Protocol):
         """Take notice of files that were written, created or removed."""
         ...
 
+    def close(self) -> None:
+        """End the program of the engine, if it has started one."""
+        ...
+
 
 class SymbolServerError(EnvironmentMissing):
     """An engine did not answer, or not in time, or its answer contradicts the files."""

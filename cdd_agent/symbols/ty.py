@@ -69,13 +69,13 @@ class _Location(msgspec.Struct, frozen=True):
     range: _Range
 
 
-class _Edit(msgspec.Struct, frozen=True, rename="camel"):
+class _Replacement(msgspec.Struct, frozen=True, rename="camel"):
     range: _Range
     new_text: str
 
 
 class _WorkspaceEdit(msgspec.Struct, frozen=True):
-    changes: dict[str, list[_Edit]] = {}
+    changes: dict[str, list[_Replacement]] = {}
 
 
 class _Capabilities(msgspec.Struct, frozen=True, rename="camel"):

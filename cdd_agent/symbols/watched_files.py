@@ -2,6 +2,7 @@
 
 import codecs
 import os
+import re
 from collections.abc import Collection, Iterable
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -94,6 +95,12 @@ class SourceLines:
     def find_mark(self, path: str, line: int) -> str:
         """Return the byte order mark before a line of a file that was read, which servers count and Python does not."""
         return "\ufeff" if line == 1 and path in self._marked else ""
+
+    def find_name(self, name: str, *, path: str, line: int) -> list[Position]:
+        """Return where a line has a name, also in strings and comments."""
+        text = "".join(self.read(path)[line - 1 : line]) if line > 0 else ""
+        found = re.finditer(rf"(?<!\w){re.escape(name)}(?!\w)", text)
+        return [Position(path, line, each.start()) for each in found]
 
     def make_references(self, places: Iterable[Position], *, name: str) -> tuple[Reference, ...]:
         """Return the uses of ``name`` at ``places``, sorted and each once; raises ``AnswerContradictsFiles``."""

@@ -85,10 +85,11 @@ class ConfinedFolder:
         with self._enter(name) as handle, os.scandir(handle) as listed:
             return tuple(DirectoryEntry(entry.name, _classify_entry(entry)) for entry in listed)
 
-    def write(self, name: str, data: bytes) -> None:
+    def write(self, name: str, data: bytes, *, is_durable: bool = True) -> None:
         """Replace or create the file ``name`` atomically, creating missing folders.
 
-        An existing file keeps its permission bits. Raises ``OSError`` if it is not a regular file.
+        An existing file keeps its permission bits. Raises ``OSError`` if it is not a regular file. What is not durable
+        may be lost by a power cut.
         """
         folder, last = _split_name(name)
         with self._enter(folder, creates=True) as handle:
@@ -101,13 +102,15 @@ class ConfinedFolder:
                     stream.flush()
                     if bits is not None:
                         os.fchmod(created, bits)
-                    os.fsync(created)
+                    if is_durable:
+                        os.fsync(created)
                 os.rename(temporary, last, src_dir_fd=handle, dst_dir_fd=handle)
             except BaseException:
                 with contextlib.suppress(OSError):
                     os.unlink(temporary, dir_fd=handle)
                 raise
-            os.fsync(handle)
+            if is_durable:
+                os.fsync(handle)
 
     def unlink(self, name: str) -> None:
         """Remove a file, or a link itself."""

@@ -95,6 +95,13 @@ CASES: list[tuple[Event, str]] = [
         "",
     ),
     (events.Waiting(what="waiting for the model"), ""),
+    (
+        events.SymbolAnswered(
+            question="rename", symbol="a.py::f", engine="ty", places=2, duration_ms=1.5, is_verified=True
+        ),
+        "",
+    ),
+    (events.EngineDropped(engine="ty", why="it ended."), "• ty is not asked again in this run: it ended.\n"),
     (events.RetryScheduled(why="busy", wait_s=2.0, number=2, limit=3), "• busy; try 2 of 3 in 2 s\n"),
     (
         events.RetryScheduled(why="overloaded (529)", wait_s=1.8, number=3, limit=4, withdrawn=True),
