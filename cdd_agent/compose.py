@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
@@ -44,15 +45,16 @@ from cdd_agent.model.conversation import Model, RoleModel, derive_token
 from cdd_agent.model.recording import PrivateData, RecordingModel, ReplayModel
 from cdd_agent.model.stream import AnswerLimits, redact_url
 from cdd_agent.review import Comments
-from cdd_agent.runs.ahead import Ahead, FindCommand
+from cdd_agent.runs.ahead import Ahead, FindCommand, StepProgram
 from cdd_agent.runs.back import Back
+from cdd_agent.runs.cluster import SLOTS, Cluster, ClusterJobs, Requirement, describe_machine, format_python
 from cdd_agent.runs.failing_tests import FailingTests
 from cdd_agent.runs.feature import Feature
 from cdd_agent.runs.fork import TicketForks
 from cdd_agent.runs.generation import Generation
 from cdd_agent.runs.generation_results import Installer
 from cdd_agent.runs.graph_nodes import GraphNodes
-from cdd_agent.runs.jobs import SharedModel
+from cdd_agent.runs.jobs import Jobs, SharedModel, SharedSandbox, Slots
 from cdd_agent.runs.listed_tests import ListedTests
 from cdd_agent.runs.node_diagnosis import find_python
 from cdd_agent.runs.places import find_run, locate_run
@@ -70,6 +72,7 @@ from cdd_agent.tdd.ignored_files import IncludedFiles
 from cdd_agent.tdd.workplace import Workplace
 from cdd_agent.testrun.access import SHOWN_PRIVATE, Original
 from cdd_agent.testrun.project import NoFramework, SuiteContext, make_suite
+from cdd_agent.testrun.pytest_run import PytestSuite
 from cdd_agent.testrun.root import find_root
 from cdd_agent.testrun.store import ReportStore
 from cdd_agent.testrun.suite import Suite, run_setup
@@ -127,8 +130,10 @@ class Composition:
         self.publisher.follow(journal_path(self.forks.enter(fork) if fork else self.root, slug))
 
     def close(self) -> None:
-        """Close the journals."""
+        """Close the journals, and leave the cluster."""
         self.publisher.close()
+        if (cluster := self.__dict__.pop("cluster", None)) is not None:
+            cluster.close()
 
     def _make_token(self, *names: str) -> str:
         return derive_token(self._secret, str(self.root), *names)
@@ -270,11 +275,38 @@ class Composition:
     @cached_property
     def sandbox(self) -> Sandbox:
         """Where programs run that the user has not started."""
-        return choose(
+        found = choose(
             resolve_level(self.options.sandbox, environment=self.environment),
             unattended=not self.options.attended,
             report=self.notify_once_a_day,
         )
+        slots = self._find_slots("tests")
+        return found if slots is None else SharedSandbox(found, slots=slots)
+
+    def _find_slots(self, name: str) -> Slots | None:
+        """Return what limits this process on a worker of a cluster; None elsewhere."""
+        folder = self.environment.get(SLOTS)
+        return Slots(Path(folder, name)) if folder else None
+
+    @cached_property
+    def cluster(self) -> Cluster:
+        """The cluster that the options name, whose workers fit this project."""
+        level, python = self.sandbox.level, self._find_other_python()
+        here = describe_machine(sandbox=level, python="")
+        if isinstance(self.suite, PytestSuite):
+            interpreter = self.suite.interpreter
+            here = structs.replace(here, python=format_python(interpreter.python, interpreter.pytest))
+        here = structs.replace(here, has_key=self.options.find_recording(self.environment) is None)
+        return Cluster.connect(
+            self.options.scheduler or "",
+            requirement=Requirement(here=here, sandbox=level, python=python),
+            emit=self.emit,
+        )
+
+    def _find_other_python(self) -> str:
+        """Return the path of the interpreter that runs the tests, if it is not cdd's own."""
+        python = find_python(self.suite)
+        return "" if python == Path(sys.executable) else str(python)
 
     def hooks(self, session: str, *, suite: Suite | None = None) -> Hooks:
         """Return the hooks for a run of ``suite``, or for a conversation, in which the project is read-only.
@@ -481,7 +513,20 @@ class Composition:
         return run
 
     def _make_ahead(self, ticket: Ticket, command: FindCommand) -> Ahead:
-        return Ahead(ticket, forks=self.forks, options=self.options, clock=self.clock, emit=self.emit, command=command)
+        options = self.options
+        most = options.jobs if options.jobs > 1 else 0
+        # In a fork, nothing is worked out ahead.
+        is_remote = options.scheduler is not None and not self._fork
+        program = StepProgram(
+            options=options,
+            settings=self.settings,
+            ceilings=self._ceilings,
+            sandbox=self.sandbox.level,
+            python=self._find_other_python() if is_remote else "",
+            command=command,
+        )
+        jobs = ClusterJobs(self.cluster, most=most) if is_remote else Jobs(most=most, key=options.key)
+        return Ahead(ticket, forks=self.forks, clock=self.clock, emit=self.emit, program=program, jobs=jobs)
 
     def orchestrator(self, feature: Feature) -> Run[ListedTests]:
         """Return the run of a feature, test by test."""
@@ -528,10 +573,11 @@ class Composition:
             f"the generation of {plan.layout.package}", go_on=resume, model=self._share_model(ticket)
         )
         run = self._make_run(source, context, meter=meter)
-        graph = str(plan.source.resolve())
+        graph, python = plan.source.resolve(), self.options.python
+        named = () if python is None else ("--python", str(python.absolute()))
         run.work_ahead(
             self._make_ahead(
-                ticket, lambda folder, number: ("generate", graph, "--out", str(folder), "--node", str(number))
+                ticket, lambda folder, number: ("generate", graph, "--out", folder, "--node", str(number), *named)
             )
         )
         return Generation(run, branch=branch, home=home, installer=installer, emit=self.emit)
@@ -754,10 +800,10 @@ class Composition:
 
     def _share_model(self, ticket: Ticket) -> Model:
         """Return the model for a run that may have other processes, which share its requests."""
-        if self.options.jobs == 1:
-            return self.model
-        folder = self.records.repository / "requests" / ticket.slug
-        return SharedModel(self.model, folder=folder, most=self.options.jobs)
+        slots = self._find_slots("model")
+        if slots is None and self.options.jobs > 1:
+            slots = Slots(self.records.repository / "requests" / ticket.slug, most=self.options.jobs)
+        return self.model if slots is None else SharedModel(self.model, slots=slots)
 
     def _make_ticket_meter(self, ticket: Ticket, *, command: str, model: Model | None = None) -> Meter:
         # All agents of a ticket share one tally, so its limits hold for their sum.

@@ -275,6 +275,7 @@ STARTED = {
     "cdd_agent/testrun/inside/calls.py CallSession.pytest_sessionfinish": "a copy of the test process, in its sandbox",
     "cdd_agent/testrun/inside/calls.py CallSession._guess_calls": "a copy of the test process, in its sandbox",
     "cdd_agent/runs/jobs.py Jobs.submit": "cdd itself, isolated, with the modules of this process",
+    "cdd_agent/runs/cluster.py _run": "cdd itself on a worker, isolated, with the modules of the worker",
     "pytest_tdd_agent/parent/process.py Child.run": "the pytest that the user has started, with the same arguments",
     "pytest_tdd_agent/fingerprint.py _list_ignored_files": "git in the test process, as project code is; it starts no "
     "program of the configuration",

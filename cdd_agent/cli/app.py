@@ -75,6 +75,26 @@ def completion(shell: str) -> None:
     sys.stdout.write(found(cdd, {}, "cdd", _COMPLETION).source())
 
 
+@click.command(hidden=True)
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.pass_obj
+def work(invocation: Invocation, folder: Path) -> None:
+    """Carry out the job whose parcel is in FOLDER, and leave its result there: a worker of a cluster calls this."""
+    from cdd_agent.runs.cluster import PARCEL, RESULT
+    from cdd_agent.runs.jobs import MOST_BYTES
+    from cdd_agent.runs.parcels import unpack_job
+    from cdd_agent.storage import read_ordinary, write_atomic
+
+    job = unpack_job(read_ordinary(folder / PARCEL, limit_bytes=MOST_BYTES), folder)
+    if job.python:
+        os.environ["CDD_PYTHON"] = job.python
+    try:
+        status = run(job.arguments, key=invocation.options.key)
+    finally:
+        write_atomic(folder / RESULT, job.pack_result())
+    click.get_current_context().exit(status)
+
+
 class Commands(click.Group):
     """A group that lists its commands in the order of the work."""
 
@@ -152,7 +172,7 @@ for command in (
     *(run_commands.spec, run_commands.plan, run_commands.exec_, inspect.review, inspect.comment),
     *(fork_commands.fork, inspect.checkpoint, inspect.status, inspect.report),
     *(run_commands.tdd, run_commands.green, graph_commands.graph, generate_commands.generate),
-    *(inspect.audit, schema, completion),
+    *(inspect.audit, schema, completion, work),
 ):
     cdd.add_command(command)
 

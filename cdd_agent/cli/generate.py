@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cdd_agent.cli.invocation import Invocation, headless
+from cdd_agent.cli.invocation import Invocation, headless, on_workers
 from cdd_agent.errors import GateClosed, Interrupted, UsageError, format_count, suggest
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ _MOST_SHOWN = 40
     metavar="N",
     help="Let up to N agents work at once, on nodes that do not need each other.",
 )
+@on_workers
 @click.option("--node", type=int, hidden=True)
 @click.option("--no-review", is_flag=True, help="Approve each subgraph that lands, without asking.")
 @click.option("--install", is_flag=True, help="Download the packages that the graph lists, without asking.")

@@ -211,7 +211,9 @@ def drop_output(*, hung_up: bool = False) -> None:
 
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-_OF_THE_OPTIONS = ("allow_dirty", "allow_files", "anyway", "install", "jobs", "max_usd", "no_review", "python")
+_OF_THE_OPTIONS = (
+    *("allow_dirty", "allow_files", "anyway", "install", "jobs", "max_usd", "no_review", "python", "scheduler"),
+)
 _INSTEAD = "name ignored files that your tests need in .cdd/worktree-include"
 _OF_THE_INVOCATION = ("yes", "as_json", *_OF_THE_OPTIONS)
 
@@ -237,6 +239,21 @@ def in_run_tree(command: _Command) -> _Command:
     command = click.option("--allow-file", "allow_files", multiple=True, metavar="PATH", help=allowed)(command)
     command = click.option("--allow-dirty", is_flag=True, help=dirty)(command)
     return refuse_in_place(command)
+
+
+def on_workers(command: _Command) -> _Command:
+    """Add the option on the cluster that does the work."""
+
+    def check(*given: Any) -> str | None:
+        address: str | None = given[-1]
+        if address is not None:
+            from cdd_agent.runs.cluster import check_address
+
+            check_address(address)
+        return address
+
+    helped = "Let the workers of this dask scheduler do the work: tcp://HOST:PORT, or tls://HOST:PORT."
+    return click.option("--scheduler", metavar="ADDRESS", callback=check, help=helped)(command)
 
 
 def refuse_in_place(command: _Command) -> _Command:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cdd_agent.cli.invocation import Invocation, headless, in_run_tree, name_ticket
+from cdd_agent.cli.invocation import Invocation, headless, in_run_tree, name_ticket, on_workers
 from cdd_agent.errors import GateClosed, UsageError, suggest
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ def plan(invocation: Invocation, slug: str) -> None:
     metavar="N",
     help="Let up to N agents work at once, on steps that do not depend on each other. They land in plan order.",
 )
+@on_workers
 @click.option("--anyway", is_flag=True, help="Run it although a ticket that it depends on is not done.")
 @in_run_tree
 @headless
@@ -89,8 +90,10 @@ def exec_(
     """The Executor carries out the plan of the ticket SLUG, test first, from where it stopped."""
     if guidance and retry is None:
         raise UsageError("--guidance belongs to --retry.", hint=f"cdd exec {slug} --retry N --guidance TEXT")
-    if invocation.options.record is not None and invocation.options.jobs > 1:
-        raise UsageError("A recording holds the turns of one process, and --jobs starts several.", hint="omit --jobs")
+    if invocation.options.record is not None and (invocation.options.jobs > 1 or invocation.options.scheduler):
+        option = "--scheduler" if invocation.options.scheduler else "--jobs"
+        happened = f"A recording holds the turns of one process, and {option} starts several."
+        raise UsageError(happened, hint=f"omit {option}")
     numbers = [number for number in (step, retry, skip) if number is not None]
     if invocation.is_interactive and not numbers:
         _open_prompt(invocation, f"/exec {slug}")
@@ -352,6 +355,14 @@ def _list_examples(start: str) -> list[str]:
 @click.option(
     "--keep", type=click.Path(path_type=Path), metavar="DIR", help="Create the project in DIR, which must not exist."
 )
+@click.option(
+    "--jobs",
+    type=click.IntRange(1),
+    default=1,
+    metavar="N",
+    help="Let up to N agents work at once, on parts that do not depend on each other.",
+)
+@on_workers
 @headless
 def demo(invocation: Invocation, name: str, *, listed: bool, keep: Path | None) -> None:
     """Play the example NAME with recorded answers: real git, real tests, real gates, no key."""

@@ -34,6 +34,8 @@ class Options:
     """Whether a ticket may run before those on which it depends are done."""
     jobs: int = 1
     """How many steps of a plan may be worked on at once."""
+    scheduler: str | None = None
+    """The address of the dask scheduler whose workers carry out the steps."""
     max_usd: float | None = None
     """A limit in dollars for the whole run; with None, that of the settings counts."""
     python: Path | None = None

@@ -316,6 +316,14 @@ class Forks:
             raise UsageError(f"The work tree of the fork {fork.name} is {where}, not on {fork.branch}.", hint=hint)
         return tree
 
+    def move(self, fork: Fork, tip: CommitId) -> None:
+        """Make ``tip`` the last commit of a fork, with its files."""
+        self.open(fork)
+        tree = self._trees.tree(self.locate(fork).name)
+        tree.reset(tip)
+        self.repository.git("update-ref", f"refs/heads/{fork.branch}", tip)
+        tree.repository.git("symbolic-ref", "HEAD", f"refs/heads/{fork.branch}")
+
     def _find_tree(self, fork: Fork) -> Repository | None:
         """Return the repository of a fork's work tree; None if its folder is gone."""
         root = self.locate(fork)

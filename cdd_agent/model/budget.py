@@ -305,6 +305,8 @@ class Meter:
         meters of that command and ``tally``.
         """
         self.name = inner.name
+        self.reserved = Usage()
+        """What others may be using, within the same limits of the ticket."""
         self._inner = inner
         self._ceilings = ceilings
         self._clock = clock
@@ -374,7 +376,9 @@ class Meter:
         ceilings, go_on = self._ceilings, self._go_on
         total = self.ticket if self._tally is None else self._tally.used + self._measure_elapsed()
         ceilings.step.require_room(self.step, scope="step", name=self._step_name, next_tokens=next_tokens, go_on=go_on)
-        ceilings.ticket.require_room(total, scope="ticket", name=self._work, next_tokens=next_tokens, go_on=go_on)
+        ceilings.ticket.require_room(
+            total + self.reserved, scope="ticket", name=self._work, next_tokens=next_tokens, go_on=go_on
+        )
 
     def add(self, used: Usage) -> None:
         """Count what was used."""

@@ -3,104 +3,217 @@
 Only the changes of a phase are taken over, with what the checks of its gate found there. The run brings them into its
 own files when it reaches the step, and tests them there, so steps land in the order of the plan. Changes that do not
 fit any more are made again by the model.
+
+On a cluster, the process works on a copy of the fork, and the fork gets its commits. What the checks found elsewhere
+does not count. A process there also gets a share of what the run may use. The fork's state counts the share as used
+until the result says what was: whatever ends a worker or this process, the run never exceeds its limits.
 """
 
 import contextlib
 import os
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
 from typing import TypeAlias
 
 from cdd_agent.agent.loop import AgentRun
 from cdd_agent.clock import Clock
 from cdd_agent.config.options import Options
-from cdd_agent.errors import CddError, join_first
+from cdd_agent.config.settings import Settings
+from cdd_agent.errors import BudgetSpent, CddError, EnvironmentMissing, join_first
 from cdd_agent.events import Emit, Notice
 from cdd_agent.git.commits import commit_tree
 from cdd_agent.git.fork import Fork, Forks, make_name
 from cdd_agent.git.repository import CommitId
 from cdd_agent.git.tree_store import Snapshot
-from cdd_agent.runs.jobs import Job, JobResult, Jobs
+from cdd_agent.model.budget import KINDS, Ceilings
+from cdd_agent.runs.jobs import Job, JobPool, JobResult
+from cdd_agent.runs.parcels import Sending, take_result
 from cdd_agent.runs.places import locate_run
 from cdd_agent.tdd.context import Brought, Context, Phase
 from cdd_agent.tickets.ticket import Ticket
+from cdd_agent.work.finding import Finding
 from cdd_agent.work.records import find_records
 from cdd_agent.work.state import AttemptRecord, RunState, Status, StepExecution, StepKey, Usage, replace_step
 from cdd_agent.work.state_file import load_state, save_state
 
 _SHOWN = 5
+_MOST_LOSSES = 3
+"""How often a worker may be lost with the job of a step, before the run itself carries the step out."""
 
 
-FindCommand: TypeAlias = Callable[[Path, int], tuple[str, ...]]
-"""Returns the command of cdd that carries out a step in the fork at a folder."""
+FindCommand: TypeAlias = Callable[[Path, int], tuple[str | Path, ...]]
+"""Returns the command of cdd that carries out a step in the fork at a folder. Its paths are the folder, and files."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepProgram:
+    """How cdd is started for one step of a run."""
+
+    options: Options
+    """Those of the run."""
+    settings: Settings
+    """Those of the run, for a job on another machine."""
+    ceilings: Ceilings
+    """The limits of the run."""
+    sandbox: str
+    """The level of the run's sandbox."""
+    python: str
+    """The interpreter of the tests on another machine; empty: cdd's own."""
+    command: FindCommand
+
+    def list_arguments(self, folder: Path, number: int, *, is_remote: bool) -> Iterator[str | Path]:
+        """Yield the arguments of cdd that run a step in the project ``folder`` as the run would."""
+        options, recording = self.options, self.options.find_recording()
+        yield from ("--project", folder)
+        # The shell of a worker may choose other ones.
+        sandbox, model = (self.sandbox, self.settings.model) if is_remote else (options.sandbox, options.model)
+        for option, value in (("--sandbox", sandbox), ("--model", model)):
+            if value is not None:
+                yield from (option, value)
+        if recording is not None:
+            yield from ("--replay", Path(os.path.abspath(recording)))
+        yield from self.command(folder, number)
+        yield from ("--yes", "--anyway", "--jobs", "1" if is_remote else str(options.jobs))
+        for path in options.allow_files:
+            yield from ("--allow-file", path)
 
 
 class Ahead:
     """Works out steps of one ticket ahead of the run."""
 
     def __init__(
-        self, ticket: Ticket, *, forks: Forks, options: Options, clock: Clock, emit: Emit, command: FindCommand
+        self, ticket: Ticket, *, forks: Forks, clock: Clock, emit: Emit, program: StepProgram, jobs: JobPool
     ) -> None:
-        """``options`` are those of the run. It may have ``options.jobs`` processes.
+        """The processes that ``jobs`` starts run ``program``.
 
         With the run itself, these are more steps than agents may work at once: the tests of one run meanwhile.
         """
         self._ticket = ticket
         self._forks = forks
-        self._options = options
         self._clock = clock
         self._emit = emit
-        self._command = command
-        self._jobs = Jobs(most=options.jobs, key=options.key)
+        self._program = program
+        self._jobs = jobs
         self._begun: dict[int, JobResult | None] = {}
         """Steps whose job was submitted -> how it ended; None: it has not been seen to end."""
+        self._used = Usage()
+        """The usage of the run."""
+        self._reserved: dict[int, Usage] = {}
+        """The shares of the jobs that were sent away, which the states of their forks count as used."""
+        self._losses: Counter[int] = Counter()
+        """How often a worker was lost with the job of a step."""
         self._found: StepExecution | None = None
         """The step that was taken, from the state of its fork, while its changes fit."""
 
+    @property
+    def takes_present(self) -> bool:
+        """Whether a job also works out the step that the run is at."""
+        return self._jobs.is_remote
+
     def begin(self, steps: Iterable[StepKey], state: RunState, *, base: CommitId) -> None:
         """Start processes for the first of ``steps``, which are ready to run on ``base``, until there are enough."""
+        self._used = state.usage
         for step in steps:
             if step.number in self._begun:
                 continue
-            if self._options.jobs == 1 or not self._jobs.has_room:
+            if not self._jobs.has_room:
                 return
             try:
                 self._start(step, state, base=base)
+            except EnvironmentMissing:  # no scheduler, no worker: the user asked for them
+                raise
             except CddError as error:
                 self._emit(Notice(text=f"Step {step.number} waits for its turn. {error.happened}"))
 
     def _start(self, step: StepKey, state: RunState, *, base: CommitId) -> None:
-        fork = self._find(step.number)
-        is_gone = fork is not None and not self._forks.find_project(fork).is_dir()
-        if fork is not None and (is_gone or self._load_step(fork).text_sha256 != step.text_sha256):
-            self._drop(fork)
-            fork = None
+        fork, used = self._find(step.number), Usage()
+        known = None if fork is None else self._load_step(fork)
+        if fork is not None and known is not None:
+            is_gone = not self._forks.find_project(fork).is_dir()
+            has_ended = known.status in (Status.COMPLETED, Status.FAILED)
+            # A process here may have begun the step, and its files are not sent.
+            is_underway = self._jobs.is_remote and not has_ended and known.status != Status.PENDING
+            if is_gone or is_underway or known.text_sha256 != step.text_sha256:
+                used = known.usage if self._jobs.is_remote else used
+                self._drop(fork)
+                fork = None
+            elif has_ended:
+                return
         if fork is None:
-            fork = self._make_fork(step, state, base=base)
-        elif self._load_step(fork).status in (Status.COMPLETED, Status.FAILED):
-            return
-        folder, number = self._forks.find_project(fork), step.number
-        arguments = tuple(self._list_arguments(folder, number))
-        self._jobs.submit(Job(number=number, folder=folder, arguments=arguments, log=self._log_path(number)))
-        self._begun[number] = None
+            fork = self._make_fork(step, state, base=base, used=used)
+        self._submit(fork)
         self._emit(Notice(text=f"Step {step.number} is worked out meanwhile, in the fork {fork.name}."))
 
-    def _list_arguments(self, folder: Path, number: int) -> Iterator[str]:
-        """Yield the arguments of cdd that run a step in the project ``folder`` as this run would."""
-        recording = self._options.find_recording()
-        yield from ("--project", str(folder))
-        chosen = {"--sandbox": self._options.sandbox, "--model": self._options.model, "--replay": recording}
-        for option, value in chosen.items():
-            if value is not None:
-                yield from (option, os.path.abspath(value) if value is recording else str(value))
-        yield from self._command(folder, number)
-        yield from ("--yes", "--anyway", "--jobs", str(self._options.jobs))
-        for path in self._options.allow_files:
-            yield from ("--allow-file", path)
+    def _submit(self, fork: Fork) -> None:
+        folder, number, is_remote = self._forks.find_project(fork), fork.step, self._jobs.is_remote
+        arguments = tuple(self._program.list_arguments(folder, number, is_remote=is_remote))
+        parcel = self._pack(fork, arguments) if is_remote else b""
+        log = self._log_path(number)
+        self._jobs.submit(Job(number=number, folder=folder, arguments=arguments, log=log, parcel=parcel))
+        self._begun[number] = None
 
-    def _make_fork(self, step: StepKey, state: RunState, *, base: CommitId) -> Fork:
+    def _pack(self, fork: Fork, arguments: tuple[str | Path, ...]) -> bytes:
+        """Return the parcel of a step, with its share of the limits, which the fork's state counts as used."""
+        ticket, repository = self._ticket_in(fork), self._forks.repository
+        state = load_state(ticket.state_path)
+        assert state is not None
+        share, step = self._plan_share(), state.execution(fork.step)
+        # The meter of the job continues from what the run has used.
+        limits = {f"max_{kind}_per_ticket": share[kind] + _measure(self._used, kind) for kind in share}
+        sending = Sending(
+            repository=repository,
+            head=CommitId(fork.base),
+            project=PurePosixPath(self._forks.project.relative_to(repository.root.resolve())),
+            folder=self._forks.find_project(fork),
+            ticket=ticket,
+            state=replace_step(replace(state, usage=self._used), replace(step, usage=Usage())),
+            settings=replace(self._program.settings, **limits),  # type: ignore[arg-type]
+            arguments=arguments,
+            python=self._program.python,
+        )
+        parcel, usd = sending.pack(), share.get("usd", 0.0)
+        self._reserved[fork.step] = Usage()
+        if self._program.options.find_recording() is None:  # which costs nothing
+            self._reserved[fork.step] = Usage(
+                input_tokens=int(share.get("tokens", 0)),
+                calls=int(share.get("calls", 0)),
+                minutes=share.get("minutes", 0.0),
+                cost_usd=usd or None,
+                known_usd=usd,
+            )
+        used = step.usage + self._reserved[fork.step]
+        save_state(ticket.state_path, replace_step(state, replace(step, usage=used)))
+        return parcel
+
+    def _plan_share(self) -> dict[str, float]:
+        """Return the limits of a job, by kind: its part of what nobody has used, or may be using."""
+        ceilings, total = self._program.ceilings, self._used + self.measure_reserved()
+        parts = max(1, self._jobs.most - len(self._jobs.running)) + 1  # the run itself gets a part, too
+        shares: dict[str, float] = {}
+        for kind in KINDS:
+            if not (limit := getattr(ceilings.ticket, kind)):
+                continue
+            share = min((limit - _measure(total, kind)) / parts, getattr(ceilings.step, kind) or limit)
+            shares[kind] = int(share) if isinstance(limit, int) else share
+            if shares[kind] <= 0:
+                raise BudgetSpent(f"No {kind} are left for it.", hint=f"raise max_{kind}_per_ticket")
+        return shares
+
+    def measure_reserved(self, *, without: int | None = None) -> Usage:
+        """Return what jobs have used, or may be using, whose steps the run has not reached; ``without``: this step's.
+
+        A share that was lost, in this process or an earlier one, counts as used.
+        """
+        mine = (
+            fork for fork in self._forks.list_all() if (fork.ticket, fork.is_abandoned) == (self._ticket.slug, False)
+        )
+        ahead = (fork for fork in mine if fork.direction == _direction(fork.step) and fork.step != without)
+        return sum((self._load_step(fork).usage for fork in ahead), start=Usage())
+
+    def _make_fork(self, step: StepKey, state: RunState, *, base: CommitId, used: Usage) -> Fork:
         fork = Fork(
             name=make_name(f"{self._ticket.slug} step {step.number}", self._clock.now()),
             ticket=self._ticket.slug,
@@ -118,7 +231,8 @@ class Ahead:
             known = state.execution(number)
             fresh = StepExecution(step_number=number, title=known.title, text_sha256=known.text_sha256)
             state = replace_step(state, fresh)
-        state = replace_step(state, replace(state.execution(step.number), usage=Usage()))  # only its own is added later
+        # Only its own usage is added later.
+        state = replace_step(state, replace(state.execution(step.number), usage=used))
         save_state(ticket.state_path, replace(state, current_step=None, branch=fork.branch))
         return fork
 
@@ -144,10 +258,57 @@ class Ahead:
             if number in self._jobs.running:
                 self._emit(Notice(text=f"Waiting for step {number}, which is being worked out."))
             for result in self._jobs.as_completed():
+                if not self._take_result(result):
+                    continue
                 self._begun[result.job.number] = result
                 if result.job.number == number:
                     break
         return self._begun.pop(number, None)
+
+    def _take_result(self, result: JobResult) -> bool:
+        """Bring what a job has made elsewhere into its fork; return False if the job was lost, and runs again."""
+        if not self._jobs.is_remote:
+            return True
+        number = result.job.number
+        fork = self._find(number)
+        if fork is None:
+            return True
+        if result.is_lost:
+            self._losses[number] += 1
+            again = self._losses[number] < _MOST_LOSSES
+            self._emit(Notice(text=f"{result.why} " + self._describe_loss(fork, again=again)))
+            if again:
+                try:
+                    self._submit(fork)
+                except BudgetSpent as error:
+                    self._emit(Notice(text=f"Step {number} waits for its turn. {error.happened}"))
+                    return True
+            return not again
+        if result.parcel:
+            try:
+                self._import(fork, result.parcel)
+            except CddError as error:
+                self._emit(Notice(text=error.happened))
+        return True
+
+    def _describe_loss(self, fork: Fork, *, again: bool) -> str:
+        used, then = self._load_step(fork).usage, f"Step {fork.step} runs again elsewhere." if again else ""
+        if not used.tokens and not used.known_usd:
+            return then
+        share = f"{used.tokens:,} tokens, {used.known_usd:,.2f} USD"
+        return f"Its share ({share}) counts as used, since nobody knows what was. {then}".rstrip()
+
+    def _import(self, fork: Fork, parcel: bytes) -> None:
+        ticket, tree = self._ticket_in(fork), self._forks.open(fork)
+        state = load_state(ticket.state_path)
+        assert state is not None
+        step = state.execution(fork.step)
+        found = take_result(parcel, known=step, repository=tree, base=CommitId(fork.base))
+        lost = step.usage - self._reserved.pop(fork.step)
+        save_state(ticket.state_path, replace_step(state, replace(found, usage=found.usage + lost)))
+        # The tip of the branch keeps the commits, and the files follow, so that the user can read the fork.
+        if found.commits:
+            self._forks.move(fork, CommitId([*found.commits.values()][-1]))
 
     def bring(self, number: int, phase: Phase, *, context: Context) -> Brought | None:
         """Bring the changes for a phase of a step into the run's files; return None if there are none that fit."""
@@ -157,7 +318,7 @@ class Ahead:
         text = next((each.summary for each in reversed(found.attempts) if each.phase == phase), "")
         done = Brought(
             run=AgentRun(end="completed", text=text, turns=0, calls=0, usage=Usage()),
-            evidence=next((each.evidence for each in found.attempts if each.phase == phase and each.is_open), None),
+            evidence=None if self._jobs.is_remote else next(iter(_list_evidence(found, phase)), None),
             examples=self._find_examples(number) if phase == "green" else None,
         )
         commit = found.commits[phase]
@@ -248,3 +409,12 @@ class Ahead:
 
 def _direction(number: int) -> str:
     return f"step {number} of the plan, ahead of the run"
+
+
+def _list_evidence(step: StepExecution, phase: Phase) -> Iterator[tuple[Finding, ...]]:
+    """Yield the findings of the checks of a phase whose gate opened."""
+    yield from (each.evidence for each in step.attempts if each.phase == phase and each.is_open)
+
+
+def _measure(usage: Usage, kind: str) -> float:
+    return {"tokens": usage.tokens, "usd": usage.known_usd, "calls": usage.calls, "minutes": usage.minutes}[kind]

@@ -424,10 +424,21 @@ class Run(Generic[SourceT_co]):
             return
         can_run = find_ready(self.source.depends, completed=self.state.numbers(Status.COMPLETED))
         waiting = [n for n in self.state.numbers(Status.PENDING) if n in can_run and n != number]
-        self._ahead.begin(self._list_free(number, waiting), self.state, base=head)
+        free = self._list_free(number, waiting)
+        if self._ahead.takes_present and not is_resumed and self._is_fresh(number):
+            free.insert(0, self.step(number).key)
+        self._ahead.begin(free, self.state, base=head)
         used = self._ahead.take(number)
+        if self._ahead.takes_present:
+            self.meter.reserved = self._ahead.measure_reserved(without=number)
         if not is_resumed:  # else it has been counted
             self.meter.add(used)
+
+    def _is_fresh(self, number: int) -> bool:
+        """Return whether a step is carried out for the first time, by the rules of every step."""
+        step = self.state.execution(number)
+        is_first = not (step.guidance or step.landed or step.refusal or step.attempts or step.commits)
+        return is_first and number in self.source.depends
 
     def _list_free(self, number: int, waiting: Sequence[int]) -> list[StepKey]:
         """Return the steps of ``waiting`` that share no exclusive file with ``number`` or with an earlier one."""

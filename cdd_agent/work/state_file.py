@@ -284,7 +284,7 @@ def _decode_files(path: Path, data: bytes) -> tuple[RunState, _MovedSteps]:
     moved = _decode_lines(content or b"", extent, path=str(lines))
     state = _decode(data, moved, path=str(path))
     # cdd reads, writes and moves the files, refs and commits that a state names, so they must be its own.
-    if (foreign := _find_foreign_value(state)) is not None:
+    if (foreign := find_foreign_value(state)) is not None:
         raise DocumentError(str(path), (Problem(line=0, message=foreign),), hint="delete it to start over")
     return state, moved
 
@@ -413,7 +413,8 @@ def _require_fit(path: Path, size_bytes: int, *, limit_bytes: int) -> None:
         )
 
 
-def _find_foreign_value(state: RunState) -> str | None:
+def find_foreign_value(state: RunState) -> str | None:
+    """Return what a state names or counts that no run of cdd has written there; None if there is nothing."""
     if _has_negative(state.usage):
         return f"the run has a negative usage: {state.usage!r:.200}"
     steps = [*state.step_executions.items()]

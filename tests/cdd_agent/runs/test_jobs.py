@@ -8,7 +8,7 @@ import pytest
 
 from cdd_agent import __version__
 from cdd_agent.model.conversation import Request
-from cdd_agent.runs.jobs import Job, Jobs, SharedModel, build_program
+from cdd_agent.runs.jobs import Job, Jobs, SharedModel, Slots, build_program
 from cdd_agent.storage import hold
 from tests.fakes.model import ScriptedModel, says
 
@@ -74,7 +74,7 @@ def test_an_interrupted_wait_loses_no_result(tmp_path: Path) -> None:
 
 def test_processes_together_make_as_many_requests_at_once_as_there_are_jobs(tmp_path: Path) -> None:
     inner = ScriptedModel([says("one"), says("two")])
-    model = SharedModel(inner, folder=tmp_path / "requests", most=2)
+    model = SharedModel(inner, slots=Slots(tmp_path / "requests", most=2))
     request = Request(system="", messages=())
     model.reply(request, emit=lambda _: None)
     asking = threading.Thread(target=model.reply, args=(request,), kwargs={"emit": lambda _: None})
