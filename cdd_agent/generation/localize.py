@@ -21,7 +21,7 @@ from cdd_agent.errors import BudgetSpent, UsageError, join_first, suggest
 from cdd_agent.generation.layout import Layout
 from cdd_agent.generation.search import GraphSearch, Match, split_words
 from cdd_agent.generation.traceability import list_failures
-from cdd_agent.generation.views import STUB, CodeView, Definitions, Dependencies, to_json, view_file
+from cdd_agent.generation.views import STUB, CodeView, Definitions, GraphNeeds, to_json, view_file
 from cdd_agent.storage import load_record, write_atomic
 from cdd_agent.symbols.symbol import Symbol
 from cdd_agent.tdd.instructions import format_failures
@@ -55,13 +55,13 @@ class LocalizationExhaustedError(BudgetSpent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """What an agent asks."""
+    """A request of an agent for information."""
 
     round: int
     """The number of the attempt."""
     tool: ToolName
     text: str
-    """What it asks for, and how the answer is to be shown."""
+    """Its subject, and the form of the answer."""
     stamp: str = ""
     """The digest of the file that the answer is about; empty if it is about none."""
 
@@ -87,7 +87,7 @@ class _LogFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryAnswer:
-    """What a query found."""
+    """The answer to a query."""
 
     text: str
     engine: str
@@ -205,26 +205,32 @@ def phrase_query(report: SuiteReport) -> str:
     """Return a search for what the first failure is about: the words of the test's name and of the message."""
     nodeid, failure = next(list_failures(report), ("", None))
     words = [word for word in split_words(nodeid.rpartition("::")[2].partition("[")[0]) if word != "test"]
-    message = failure.message.partition("\n")[0].removeprefix("AssertionError") if failure is not None else ""
-    return shorten(" ".join([*words, *_NAME.findall(message)]), 200)
+    message = failure.message.partition("\n")[0] if failure is not None else ""
+    words += [word for word in _NAME.findall(message) if word not in ("AssertionError", "assert")]
+    return shorten(" ".join(words), 200)
 
 
-# What a generation has
+# The generation
 
 
 class Localizer:
     """Finds nodes and definitions of one generation. Everything that only depends on the graph is computed once."""
 
-    def __init__(self, graph: Graph, layout: Layout, *, search: GraphSearch) -> None:
-        """Compute nothing yet."""
+    def __init__(self, graph: Graph, layout: Layout, *, search: Callable[[], GraphSearch]) -> None:
+        """Compute nothing yet. ``search`` indexes the graph."""
         self.graph = graph
         self.layout = layout
-        self.search = search
+        self._make_search = search
 
     @cached_property
-    def dependencies(self) -> Dependencies:
-        """What the leaves need, both ways."""
-        return Dependencies(self.graph, title_of=lambda node: self.layout.title_of(self.graph.by_id[node]))
+    def search(self) -> GraphSearch:
+        """The search over the graph."""
+        return self._make_search()
+
+    @cached_property
+    def dependencies(self) -> GraphNeeds:
+        """The dependencies of the leaves, in both directions."""
+        return GraphNeeds(self.graph, title_of=lambda node: self.layout.title_of(self.graph.by_id[node]))
 
     @cached_property
     def owners(self) -> Mapping[tuple[str, str], NodeId]:
@@ -483,7 +489,9 @@ class Round:
         if self.debug_path is not None and not self.debug_path.exists():
             write_atomic(self.debug_path, self.format_debug_context().encode("utf-8", "replace"), is_durable=False)
             title = self.localizer.layout.title_of(self.node)
-            self.tell(f"The agent of {title} has used up its queries about the fault. What it saw: {self.debug_path}")
+            self.tell(
+                f"The agent of {title} has used up its queries about the fault. Its debug context: {self.debug_path}"
+            )
         return self.debug_path
 
     def format_debug_context(self) -> str:

@@ -9,10 +9,18 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from cdd_agent.tickets.graph import ImportCycle, NodeId
-from cdd_agent.work.state import Ground
+from cdd_agent.work.state import Ground, Status
 
 NodeStatus: TypeAlias = Literal["pending", "in_progress", "passed", "failed", "skipped"]
 """The words of the checkpoint; a step of a run that is completed is a node that passed."""
+NODE_STATUSES: Mapping[Status, NodeStatus] = {
+    Status.PENDING: "pending",
+    Status.IN_PROGRESS: "in_progress",
+    Status.COMPLETED: "passed",
+    Status.FAILED: "failed",
+    Status.SKIPPED: "skipped",
+}
+"""Status of a step -> status of its node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

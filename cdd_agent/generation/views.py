@@ -1,4 +1,4 @@
-"""Views for whoever looks for a fault in a generated repository: the code of a file or node, and what needs what.
+"""Views of a generated repository for the search for a fault: code of a file or node, and dependencies.
 
 Each view is a record, which is shown as text or as JSON.
 """
@@ -25,7 +25,7 @@ STUB = "not yet generated"
 
 
 class Definitions(Protocol):
-    """Finds the definitions in the files of a project, as they are now."""
+    """Finds the definitions in the files of a project."""
 
     def find(self, name: str, *, path: str = "") -> tuple[Symbol, ...]:
         """Return all definitions with a name; ``path`` limits them to a file."""
@@ -137,7 +137,7 @@ class Branch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DependencyView:
-    """What a node needs, and what needs it, two steps far."""
+    """The nodes that a node needs, and those that need it, two steps far."""
 
     root: Branch
     """Without what it needs."""
@@ -168,8 +168,8 @@ def _draw(branch: Branch, *, indent: str) -> Iterator[str]:
             yield from _draw(branch.further[number - 1], indent=f"{indent}{' ' if is_last else '|'}   ")
 
 
-class Dependencies:
-    """What the leaves of a graph need, both ways."""
+class GraphNeeds:
+    """The dependencies of the leaves of a graph, in both directions."""
 
     def __init__(self, graph: Graph, *, title_of: Callable[[NodeId], str]) -> None:
         """Find the direct needs of all leaves once."""

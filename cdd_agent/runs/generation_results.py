@@ -17,12 +17,12 @@ from cdd_agent.generation.generation_report import CHECKPOINT, write_checkpoint
 from cdd_agent.generation.installation import InstallationTrial, ask_environment, download_wheels
 from cdd_agent.generation.layout import SOURCES
 from cdd_agent.generation.outcome import (
+    NODE_STATUSES,
     Dependencies,
     GenerationOutcome,
     InstallationCheck,
     Installed,
     NodeOutcome,
-    NodeStatus,
     NotVerified,
     SubgraphOutcome,
 )
@@ -46,13 +46,6 @@ TAG = "phase4-subgraph-"
 """The beginning of the tag of a subgraph that is complete and proved."""
 NOTHING_TO_WRITE = "nothing to write: the skeleton has all of it"
 """Why a node has passed without an attempt."""
-_STATUSES: Mapping[Status, NodeStatus] = {
-    Status.PENDING: "pending",
-    Status.IN_PROGRESS: "in_progress",
-    Status.COMPLETED: "passed",
-    Status.FAILED: "failed",
-    Status.SKIPPED: "skipped",
-}
 
 
 def make_tag(subgraph: str) -> str:
@@ -167,7 +160,7 @@ class GenerationResults:
         return NodeOutcome(
             id=node.id,
             title=step.title,
-            status=_STATUSES[step.status],
+            status=NODE_STATUSES[step.status],
             number=step.step_number,
             text_sha256=step.text_sha256,
             timestamp=step.completed_at or "",

@@ -14,10 +14,13 @@ from typing import assert_never
 
 from cdd_agent.errors import EnvironmentMissing, UsageError
 from cdd_agent.events import Notice
+from cdd_agent.generation.embedding import find_embedder
 from cdd_agent.generation.imports import ImportSources, add_imports
 from cdd_agent.generation.late_code import write_late_code
+from cdd_agent.generation.localize import Localizer
 from cdd_agent.generation.plan import GenerationPlan, name_integration
 from cdd_agent.generation.requirements import list_required, read_name
+from cdd_agent.generation.search import GraphSearch
 from cdd_agent.generation.signatures import Deviation, check_signature, choose_stub_error
 from cdd_agent.generation.skeleton import list_complete
 from cdd_agent.generation.traceability import MissingCode, group_tests, is_conftest, is_inside, list_changed
@@ -25,8 +28,10 @@ from cdd_agent.git import commits
 from cdd_agent.git.repository import Repository
 from cdd_agent.runs.ledger import Known, Ledger, Unknown
 from cdd_agent.runs.node_diagnosis import NodeDiagnosis
+from cdd_agent.runs.node_localization import NodeLocalization
 from cdd_agent.runs.private_branch import PrivateBranch
 from cdd_agent.runs.run import Run, Source
+from cdd_agent.symbols.index import Index
 from cdd_agent.tdd.context import Brief, Context, Phase, Policy, ResumeCommands, SuiteTask, WorkItem
 from cdd_agent.tdd.instructions import describe_item
 from cdd_agent.tdd.phase_run import Ending, How
@@ -113,6 +118,8 @@ class GraphNodes:
         """The run, once it is open."""
         self._before: tuple[Path, SuiteReport, Mapping[str, Collection[str]]] | None = None
         """The results of ``_read_results``, and where the report is."""
+        self._definitions: Index | None = None
+        """The definitions in the files of the run."""
 
     def adapt_policy(self, policy: Policy) -> Policy:
         """Return ``policy`` with the rules of this workflow."""
@@ -354,7 +361,7 @@ class GraphNodes:
                 return _find_too_few(report, baseline, least=self._count_least(item, baseline, context=context))
             return self._find_changed_signatures(node, workspace)
 
-        return Brief(
+        made = Brief(
             phase=phase,
             kind=item.kind,
             agent="generator",
@@ -370,6 +377,10 @@ class GraphNodes:
             finalize_item=self._name_passing if has_user_tests else None,
             list_affected=partial(self._list_affected, node, context) if has_user_tests else None,
         )
+        if phase != "green":
+            return made
+        places = self._make_localization(item, node=node, context=context)
+        return replace(made, make_tools=places.make_tools, find_places=places.describe_places)
 
     def _complete_files(self, node: Node, workspace: Workspace) -> Iterator[str]:
         """Write the code of a node's files that waited for it, and imports where only one can be meant."""
@@ -408,6 +419,28 @@ class GraphNodes:
             return self._run.state.execution(item.number)
 
         return NodeDiagnosis(plan=self.plan, node=node, item=item, phase=phase, context=context, read_step=read_step)
+
+    def _make_localization(self, item: WorkItem, *, node: Node, context: Context) -> NodeLocalization:
+        run = self._run
+        assert run is not None
+        if self._definitions is None or self._definitions.root != context.workspace.root:
+            self._definitions = Index(context.workspace.root)
+        return NodeLocalization(
+            localizer=self._localizer,
+            node=node,
+            item=item,
+            context=context,
+            definitions=self._definitions,
+            clock=run.clock,
+            read_state=lambda: run.state,
+        )
+
+    @cached_property
+    def _localizer(self) -> Localizer:
+        assert self._run is not None
+        embedder = find_embedder(self._run.context.records.folder / "vectors")
+        graph = self.plan.graph
+        return Localizer(graph, self.plan.layout, search=lambda: GraphSearch(graph, embedder=embedder))
 
     def _brief_integration(self, item: WorkItem, group: Group) -> Brief:
         tests, count = self.plan.find_integration_path(group), len(self.plan.list_paths(group))

@@ -236,6 +236,8 @@ class Brief:
     """Returns the failing tests that wait for code of later items: GREEN need not make them pass."""
     make_tools: Callable[[int], tuple[Tool, ...]] = lambda _: ()
     """Returns further tools for an attempt, by its number; they are offered from the second one on."""
+    find_places: Callable[[int], str] = lambda _: ""
+    """Returns where the failures of the attempt before lead, as Markdown, for an attempt by its number."""
 
 
 class BriefFor(Protocol):

@@ -161,6 +161,8 @@ TABLE: tuple[Instruction, ...] = (
     Instruction(text="failing_resumed", when=(_C.RESUMED,), unless=(_C.ROLLED_BACK,)),
     Instruction(text="failing_rolled_back", when=(_C.ROLLED_BACK,)),
     Instruction(text="remedies"),
+    Instruction(text="where"),
+    Instruction(text="where_tools"),
     Instruction(text="omitted"),
     Instruction(text="attempts"),
     Instruction(text="words"),
@@ -292,6 +294,8 @@ class Occasion:
     """The current failures."""
     remedies: tuple[str, ...] = ()
     """How to fix them."""
+    places: str = ""
+    """Where they lead."""
     interrupted: str = ""
     """The changes of an attempt that was interrupted."""
     interrupted_words: str = ""
@@ -355,6 +359,7 @@ def _collect_facts(brief: Brief, occasion: Occasion, *, offered: Collection[str]
         "interrupted_words": (occasion.interrupted_words, "interrupted work"),
         "diff": (occasion.diff, "changes of this step"),
         "failing": (occasion.failing, "tests"),
+        "places": (occasion.places, "names and a search"),
         "words": (earlier[-1].words, f"attempt {earlier[-1].number}") if earlier else ("", ""),
         "impact": (occasion.impact, "the last run of all tests"),
         "undone": (occasion.undone, "changes that were undone"),

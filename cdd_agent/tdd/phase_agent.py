@@ -87,6 +87,8 @@ class PhaseAgent:
         if has_tools:
             shown = show_step_files(item, start.commit if start else None, context=context, marks=marks)
         occasion = self._describe_occasion(start, is_continued=bool(messages), marks=marks)
+        if has_tools and self.task.earlier and not self._is_anew:  # a traceback has lines of files that were undone
+            occasion = replace(occasion, places=brief.find_places(self.task.number))
         tools = self._make_tools(brief, shown, diff=occasion.diff) if has_tools else ()
         offered = [tool.spec.name for tool in tools]
         self._conversation = conversation = Conversation(

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.agent.tools import (
+    Tool,
     make_bash_tool,
     make_blocked_tool,
     make_completion_tool,
@@ -16,18 +17,37 @@ from cdd_agent.conversation.dialog import Dialog
 from cdd_agent.conversation.planner import Planner
 from cdd_agent.conversation.socrates import Socrates
 from cdd_agent.errors import GateClosed
+from cdd_agent.generation.layout import Layout
+from cdd_agent.generation.localize import LocalizationLog, Localizer, Round
 from cdd_agent.generation.plan import list_open
+from cdd_agent.generation.search import GraphSearch
 from cdd_agent.model.budget import Budget
 from cdd_agent.model.conversation import ToolSpec
 from cdd_agent.sandbox.port import Access
 from cdd_agent.sandbox.supervised import PlainSandbox
+from cdd_agent.symbols.index import Index
 from cdd_agent.tdd.tools import make_answer_tool
 from cdd_agent.tickets import ticket as tickets
 from cdd_agent.workspace.files import Workspace
+from tests.fakes.clock import FakeClock
 from tests.fakes.graphs import leaf, make_graph
 from tests.fakes.model import ScriptedModel, says
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "tools.md"
+
+
+def make_localization_tools(folder: Path) -> tuple[Tool, ...]:
+    """The tools that say where a fault may be."""
+    graph = make_graph(leaf("sell"))
+    return Round(
+        localizer=Localizer(graph, Layout.of(graph, "app"), search=lambda: GraphSearch(graph)),
+        node=graph.leaves[0],
+        number=2,
+        log=LocalizationLog(folder / "log.json", clock=FakeClock()),
+        definitions=Index(folder),
+        workspace=Workspace(folder),
+        status_of=lambda _: "pending",
+    ).make_tools()
 
 
 def of_conversations(workspace: Workspace) -> list[ToolSpec]:
@@ -58,7 +78,8 @@ def test_the_reference_names_every_tool_and_every_input_in_order(tmp_path: Path)
         make_answer_tool(lambda _: None),
     ]
     offered = []
-    for tool in (*(tool.spec for tool in tools), *of_conversations(workspace)):
+    further = (tool.spec for tool in make_localization_tools(tmp_path))
+    for tool in (*(tool.spec for tool in tools), *of_conversations(workspace), *further):
         inputs = tool.input_schema["properties"]
         assert isinstance(inputs, dict)
         offered.append((tool.name, list(inputs)))

@@ -77,7 +77,7 @@ class Kit:
     def round(self, number: int = 2, *, report: SuiteReport | None = NAN, node: Node = MEAN) -> Round:
         graph = make_graph(*self.nodes)
         return Round(
-            localizer=Localizer(graph, Layout.of(graph, "kit"), search=GraphSearch(graph)),
+            localizer=Localizer(graph, Layout.of(graph, "kit"), search=lambda: GraphSearch(graph)),
             node=node,
             number=number,
             log=LocalizationLog(self.root.parent / "records" / "log.json", clock=self.clock),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.errors import UsageError
-from cdd_agent.generation.views import MOST_BRANCHES, CodeView, Dependencies, to_json, view_file
+from cdd_agent.generation.views import MOST_BRANCHES, CodeView, GraphNeeds, to_json, view_file
 from cdd_agent.symbols.index import Index
 from cdd_agent.tickets.graph import NodeId
 from tests.fakes.graphs import leaf, make_graph
@@ -83,11 +83,11 @@ def test_both_views_have_a_json_form(project: Path) -> None:
     assert [each["node"] for each in tree["needs"]["further"]] == ["c"]
 
 
-def link(*edges: str) -> Dependencies:
+def link(*edges: str) -> GraphNeeds:
     """Return the dependencies of a graph: ``a b`` says that a needs b."""
     names = dict.fromkeys(name for edge in edges for name in edge.split())
     needs = {name: [edge.split()[1] for edge in edges if edge.split()[:1] == [name] and " " in edge] for name in names}
-    return Dependencies(make_graph(*(leaf(name, "src/app/m.py", *needs[name]) for name in names)), title_of=str)
+    return GraphNeeds(make_graph(*(leaf(name, "src/app/m.py", *needs[name]) for name in names)), title_of=str)
 
 
 def test_dependency_traversal() -> None:
@@ -128,7 +128,7 @@ def test_failed_ones_are_shown_first_of_many() -> None:
 def test_large_graphs_and_files_are_viewed_in_time(tmp_path: Path) -> None:
     names = [f"f{number}" for number in range(10_000)]
     nodes = [leaf(name, f"src/app/m{at // 50}.py", *names[max(0, at - 3) : at]) for at, name in enumerate(names)]
-    graph = Dependencies(make_graph(*nodes), title_of=str)
+    graph = GraphNeeds(make_graph(*nodes), title_of=str)
     (tmp_path / "m.py").write_text("".join(f"def f{number}():\n    return {number}\n\n\n" for number in range(500)))
     index = Index(tmp_path)
     view(tmp_path, "m.py")

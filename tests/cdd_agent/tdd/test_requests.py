@@ -475,5 +475,9 @@ def test_every_text_of_the_table_is_in_a_request(requests: Mapping[str, Request]
     assert unseen <= RARE
 
 
-RARE = {*("interrupted", "interrupted_changes", "impact", "example"), *("nudge", "nudge_blocks", "nudge_objections")}
+RARE = {
+    *("interrupted", "interrupted_changes", "impact", "example"),
+    *("nudge", "nudge_blocks", "nudge_objections"),
+    *("where", "where_tools"),
+}
 """Texts of rare occasions, which tests of their mechanism read."""
