@@ -9,7 +9,7 @@ import re
 import shlex
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -53,6 +53,7 @@ AGENT = "voter"
 _PROMPT = Path(__file__).parent / "prompts" / "vote.md"
 _ASKED_AFTER = (2, 4)
 """Attempts with the same failure after which others than the rules are asked."""
+_NUMBER = re.compile(r"\d+(?:[.,]\d+)*(?:[eE][+-]?\d+)?")
 _MORE_RUNS = 2
 """Runs of the failed tests before others are asked."""
 _SHOWN = 200
@@ -108,7 +109,8 @@ class NodeDiagnosis:
     def _ask_others(self, facts: Facts) -> Diagnosis | None:
         """Return what examples, votes or a person say; None if it is too early to ask, or nobody can be asked."""
         step, report = self.read_step(), facts.report
-        alike, last = self._count_alike(step, report)
+        varying = _list_varying(report, facts.rerun)
+        alike, last = self._count_alike(step, report, varying=varying)
         if alike < _ASKED_AFTER[0] or not self._is_about_own_tests(step, report):
             return None
         if alike not in _ASKED_AFTER:
@@ -117,7 +119,7 @@ class NodeDiagnosis:
             return None  # no answer could bring other tests
         if (flaky := self._run_again(facts)) is not None:
             return flaky
-        inquiry = _Inquiry(diagnosis=self, step=step, report=report)
+        inquiry = _Inquiry(diagnosis=self, step=step, report=report, varying=varying)
         # Examples can be wrong too, so what they say once is left to the votes if the failure stays.
         found = inquiry.judge_by_examples() if alike == _ASKED_AFTER[0] else None
         return found or inquiry.judge_by_votes()
@@ -136,12 +138,15 @@ class NodeDiagnosis:
                 return found
         return None
 
-    def _count_alike(self, step: StepExecution, report: SuiteReport) -> tuple[int, Diagnosis | None]:
+    def _count_alike(
+        self, step: StepExecution, report: SuiteReport, *, varying: frozenset[str]
+    ) -> tuple[int, Diagnosis | None]:
         """Return how many attempts in a row fail in the same way, and the diagnosis of the one before this."""
         earlier, root = list_attempts("green", step), self.context.records.folder
-        symptoms, alike = summarize_attempt((), report).symptoms, 1
+        symptoms, alike = _list_symptoms(report, varying), 1
         for attempt in reversed(earlier):
-            if not symptoms or summarize_attempt((), load_report(attempt, root=root)).symptoms != symptoms:
+            before = load_report(attempt, root=root)
+            if not symptoms or before is None or _list_symptoms(before, varying) != symptoms:
                 break
             alike += 1
         return alike, earlier[-1].diagnosis if earlier else None
@@ -164,6 +169,7 @@ class _Inquiry:
     diagnosis: NodeDiagnosis
     step: StepExecution
     report: SuiteReport
+    varying: frozenset[str]
 
     @property
     def _context(self) -> Context:
@@ -260,7 +266,7 @@ class _Inquiry:
 
     @cached_property
     def _key(self) -> str:
-        symptoms = summarize_attempt((), self.report).symptoms
+        symptoms = _list_symptoms(self.report, self.varying)
         return identify_symptom(symptoms, code=self._evidence.code, test=self._evidence.test)
 
     def _ask(self, cut: Cut, *, number: int) -> str:
@@ -293,6 +299,23 @@ class _Inquiry:
         write_atomic(path, show_controls(mask(f"{text}{votes}\n").text).encode("utf-8", "backslashreplace"))
         project = self._context.project
         return str(path.relative_to(project) if path.is_relative_to(project) else path)
+
+
+def _list_varying(report: SuiteReport, rerun: SuiteReport | None) -> frozenset[str]:
+    """Return the tests whose message differs between two runs of the same files, such as by a random number."""
+    again = dict(list_failures(rerun)) if rerun is not None else {}
+    return frozenset(
+        nodeid for nodeid, failure in list_failures(report) if again.get(nodeid, failure).message != failure.message
+    )
+
+
+def _list_symptoms(report: SuiteReport, varying: Collection[str]) -> frozenset[tuple[str, ...]]:
+    """Return the symptoms as in ``Trial``, without numbers in messages of the tests in ``varying``."""
+    symptoms = summarize_attempt((), report).symptoms
+    return frozenset(
+        (nodeid, *rest, _NUMBER.sub("", message)) if nodeid in varying else (nodeid, *rest, message)
+        for nodeid, *rest, message in symptoms
+    )
 
 
 def _make(cause: Cause, why: str, *, by: Ground, ballot: Ballot | None = None) -> Diagnosis:

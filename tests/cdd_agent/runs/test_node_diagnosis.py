@@ -196,8 +196,10 @@ def test_without_a_majority_a_person_is_asked_who_is_there(kit: AskedKit) -> Non
 
 
 def test_votes_for_the_environment_skip_the_node(kit: AskedKit) -> None:
-    kit.say(TITLE, "red", RIGHT)
-    kit.say(TITLE, "green", BAD, BAD)
+    """The message of the failure has another number in each run, and it is the same failure."""
+    chance = "== __import__('random').random()"
+    kit.say(TITLE, "red", {path: text.replace("== 4", chance) for path, text in RIGHT.items()})
+    kit.say(TITLE, "green", GOOD, {FIRST: GOOD[FIRST].replace("2 * x", "x + x")})
     kit.vote("C A C C")
     step = run(kit)
     assert step.status == "skipped"
