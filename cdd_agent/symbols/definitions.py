@@ -2,6 +2,7 @@
 
 import ast
 import re
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -85,6 +86,11 @@ class SourceFile:
         """Return the offset in ``text`` of a line, and of a column in bytes of UTF-8."""
         return self.starts[line - 1] + self.count_characters(line, column)
 
+    def find_place(self, offset: int) -> tuple[int, int]:
+        """Return the line, 1-based, and the column in characters of an offset in ``text``."""
+        line = bisect_right(self.starts, offset)
+        return line, offset - self.starts[line - 1]
+
     @cached_property
     def definitions(self) -> tuple[NamedNode, ...]:
         """All definitions in the order of their lines; of a variable the first assignment."""
@@ -108,9 +114,10 @@ class SourceFile:
             if "\\" in before[0]:
                 line += len(_LINE_END.findall(before[0]))
             column = before.end() - self.starts[line - 1]
-        header_end, summary = last, ""
+        header_end, summary, bases = last, "", tuple[str, ...]()
         if isinstance(node, DefinitionNode):
             header_end = max(node.lineno, find_first_line(node.body[0]) - 1)
+            bases = tuple(map(ast.unparse, node.bases)) if isinstance(node, ast.ClassDef) else ()
             summary = (ast.get_docstring(node) or "").partition("\n")[0][:_MOST_SUMMARY]
         return Symbol(
             path=self.path,
@@ -123,6 +130,7 @@ class SourceFile:
             header=join_header(self.lines, first=node.lineno, last=header_end),
             summary=summary,
             is_stub=is_stub(node),
+            bases=bases,
         )
 
 

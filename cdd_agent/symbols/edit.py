@@ -37,13 +37,13 @@ _NOT_IN_PARTS = "edit it with EditFile instead"
 
 
 def replace_body(content: bytes, symbol: Symbol, *, code: str) -> bytes:
-    """Return the file with a new body of a function or class, or a new assignment of a variable.
+    """Return the file with another body for a function or class, or another assignment for a variable.
 
     ``code``: the statements of the body, or the whole definition, of which only the body is taken. Decorators,
     signature, comments before and after the statements, and the docstring stay, unless ``code`` has a docstring.
     Raises ``UsageError`` if the code is wrong, or the file cannot be edited exactly.
     """
-    edit = _Edit(content, symbol)
+    edit = _ChangeAtDefinition(content, symbol)
     node = edit.found.node
     new = NewCode(code)
     if not isinstance(node, DefinitionNode):
@@ -53,17 +53,17 @@ def replace_body(content: bytes, symbol: Symbol, *, code: str) -> bytes:
 
 def insert_after(content: bytes, symbol: Symbol, *, code: str) -> bytes:
     """Return the file with new statements after a definition, at its indentation; raises ``UsageError``."""
-    edit = _Edit(content, symbol)
+    edit = _ChangeAtDefinition(content, symbol)
     return edit.insert(NewCode(code), is_after=True)
 
 
 def insert_before(content: bytes, symbol: Symbol, *, code: str) -> bytes:
     """Return the file with new statements before a definition, its decorators and the comments above it."""
-    edit = _Edit(content, symbol)
+    edit = _ChangeAtDefinition(content, symbol)
     return edit.insert(NewCode(code), is_after=False)
 
 
-class _Edit:
+class _ChangeAtDefinition:
     """One edit at a definition."""
 
     def __init__(self, content: bytes, symbol: Symbol) -> None:

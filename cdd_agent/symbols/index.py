@@ -102,6 +102,10 @@ class Index:
             raise UsageError(found.problem, hint="correct the file with EditFile first")
         return found.symbols
 
+    def list_last_read(self, path: str) -> tuple[Symbol, ...]:
+        """Return the definitions of a file as of the last question; none of a file that cannot be read."""
+        return self._files.get(path, _NOTHING).symbols
+
     def find(self, name: str, *, path: str = "") -> tuple[Symbol, ...]:
         """Return all definitions with a name, those first whose whole qualified name it is; then by path and line.
 

@@ -32,6 +32,8 @@ class Symbol:
     """Its position among the definitions of this name in the file, if there are several."""
     is_stub: bool = False
     """Whether the body only raises ``NotImplementedError``."""
+    bases: tuple[str, ...] = ()
+    """Of a class: their source."""
 
     @property
     def reference(self) -> str:

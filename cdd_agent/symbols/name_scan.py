@@ -1,0 +1,384 @@
+"""The last engine: uses of a definition by the scopes of its name in each file, and through imports. No types.
+
+A use is sure if scopes and imports lead to the definition; likely, if it is an attribute of an unknown value and no
+other definition of the project or method of a builtin type has that name. All others are left out.
+"""
+
+import ast
+import builtins
+import re
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from cdd_agent.errors import UsageError, format_count, join_first
+from cdd_agent.symbols.definitions import SourceFile
+from cdd_agent.symbols.index import Index, list_modules
+from cdd_agent.symbols.scopes import FileNames, ImportedName, NameScope, NameUse, list_parts
+from cdd_agent.symbols.symbol import Reference, Symbol, SymbolServerError, TextEdit
+
+_STAR = re.compile(rb"import[ \t]*\(?[ \t]*\*")
+_BUILTIN_TYPES = (str, bytes, bytearray, list, tuple, dict, set, frozenset, int, float, complex, object, type)
+_BUILTIN_NAMES = frozenset(name for each in _BUILTIN_TYPES for name in dir(each))
+_MOST_SHOWN_LINE = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SymbolUse:
+    """A use of the definition that is asked for."""
+
+    path: str
+    name: NameUse
+    is_sure: bool
+    is_alias: bool = False
+    """Whether it is an import of the same name from elsewhere, as in ``try: ... except ImportError: ...``."""
+
+
+@dataclass(kw_only=True)
+class Scan:
+    """All uses of a definition."""
+
+    symbol: Symbol
+    uses: list[SymbolUse]
+    files: dict[str, FileNames]
+    """The files that have the name, or import everything from another one."""
+    exporters: frozenset[str] = frozenset()
+    """The files in which the name at module level is the definition."""
+    family: tuple[Symbol, ...] = ()
+    """Of a member of a class: the classes that inherit it, override it, or from which it is inherited."""
+    targets: tuple[Symbol, ...] = ()
+    """The definition, its twins, and the overrides in the family."""
+    unknown: dict[str, str] = field(default_factory=dict)
+    """Path -> why the uses in a file that has the name are unknown."""
+
+    def require_sure(self, places: Iterable[tuple[str, int, int]]) -> None:
+        """Raise ``SymbolServerError`` if an answer of an engine, as path, line and column, leaves out a sure use."""
+        known = set(places)
+        sure = (each for each in self.uses if each.is_sure and each.name.kind != "string")
+        missing = [each for each in sure if (each.path, each.name.line, each.name.column) not in known]
+        if missing:
+            listed = join_first([f"{each.path}:{each.name.line}" for each in missing], most=5)
+            happened = f"its answer leaves out {format_count(len(missing), 'use')}: {listed}"
+            raise SymbolServerError(happened, hint="another engine is asked")
+
+
+class NameScan:
+    """Answers by names alone. Its answers are unverified."""
+
+    name = "name scan"
+
+    def __init__(self, index: Index) -> None:
+        """Read the files of ``index``."""
+        self._index = index
+
+    def find_references(self, symbol: Symbol) -> tuple[Reference, ...]:
+        """Return the uses of a definition, sure and likely ones."""
+        return self.list_references(self.scan(symbol))
+
+    def list_references(self, scan: Scan) -> tuple[Reference, ...]:
+        """Return the uses of a scan without the definition itself."""
+        found = (each for each in scan.uses if each.name.kind != "definition" and not _is_definition(scan, each))
+        return tuple(make_reference(scan.files[each.path].source, each.name) for each in found)
+
+    def plan_rename(self, symbol: Symbol, new: str) -> tuple[TextEdit, ...]:
+        """Return the replacements at all uses, sure and likely ones."""
+        return tuple(make_edit(each, new) for each in self.scan(symbol).uses)
+
+    def note_changes(self, paths: Collection[str]) -> None:
+        """Do nothing: the index sees changes by itself."""
+
+    def scan(self, symbol: Symbol, *, also: str = "") -> Scan:
+        """Read all files with the name of a definition; ``also``: another name whose bindings are wanted."""
+        names = {symbol.last_name, also} - {""}
+        scan = Scan(symbol=symbol, uses=[], files={})
+        project = _ModuleMap(self._index)
+        word = re.compile(rb"(?<!\w)%b(?!\w)" % re.escape(symbol.last_name.encode()))
+        for path in project.paths:
+            try:
+                content = self._index.read(path)
+            except UsageError as error:
+                scan.unknown[path] = error.happened
+                continue
+            # A name in other than ASCII has other bytes in other encodings.
+            has_name = bool(word.search(content)) or not (symbol.last_name.isascii() or content.isascii())
+            if not has_name and not _STAR.search(content):
+                continue
+            try:
+                scan.files[path] = FileNames(SourceFile(path, content), names)
+            except UsageError as error:
+                if has_name:
+                    scan.unknown[path] = error.happened
+        if symbol.path not in scan.files:
+            raise SymbolServerError(
+                scan.unknown.get(symbol.path, f"{symbol.path} does not hold {symbol.last_name} any longer."),
+                hint="find the definition again",
+            )
+        outer = symbol.name.rpartition(".")[0]
+        around = next((each for each in project.list_file(symbol.path) if each.name == outer), None)
+        if not outer:
+            _ModuleScan(scan, project).run()
+        elif around is not None and around.kind == "class":
+            _scan_members(scan, project, owner=around)
+        else:
+            _scan_local(scan, project, outer=outer)
+        scan.uses.sort(key=lambda each: (each.path, each.name.line, each.name.column))
+        return scan
+
+
+class _ModuleMap:
+    """The modules and classes of the index, as of one question."""
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+        self.paths = index.list_paths()
+        self._packages = {path.rpartition("/")[0] for path in self.paths if path.rpartition("/")[2] == "__init__.py"}
+
+    def list_file(self, path: str) -> tuple[Symbol, ...]:
+        return self._index.list_last_read(path)
+
+    def find(self, name: str) -> tuple[Symbol, ...]:
+        return self._index.find(name)
+
+    @cached_property
+    def _modules(self) -> dict[str, list[str]]:
+        """Dotted name -> the files that are imported by it: a name begins where no package is around."""
+        found: dict[str, list[str]] = {}
+        for path in self.paths:
+            folders = path.split("/")[:-1]
+            for at, dotted in enumerate(list_modules(path)):
+                if "/".join(folders[:at]) not in self._packages or at == 0:
+                    found.setdefault(dotted, []).append(path)
+        return found
+
+    def resolve(self, dotted: str, *, level: int = 0, path: str = "") -> list[str]:
+        """Return the files of a module that ``path`` imports."""
+        if not level:
+            return self._modules.get(dotted, [])
+        folders = path.split("/")[:-1]
+        if level > len(folders) + 1:
+            return []
+        base = "/".join([*folders[: len(folders) - level + 1], *(dotted.split(".") if dotted else ())])
+        wanted = [f"{base}.py", f"{base}.pyi", f"{base}/__init__.py".lstrip("/")]
+        return [each for each in wanted if each in self._known]
+
+    @cached_property
+    def _known(self) -> frozenset[str]:
+        return frozenset(self.paths)
+
+    @cached_property
+    def classes(self) -> list[Symbol]:
+        return [each for path in self.paths for each in self.list_file(path) if each.kind == "class"]
+
+    def list_family(self, owner: Symbol, member: str) -> tuple[Symbol, ...]:
+        """Return the classes related to ``owner`` that have ``member`` from each other."""
+        by_name: dict[str, list[Symbol]] = {}
+        for each in self.classes:
+            by_name.setdefault(each.last_name, []).append(each)
+        parents = {
+            (each.path, each.name, each.index): self._list_parents(each, by_name) for each in self.classes if each.bases
+        }
+        children: dict[tuple[str, str, int | None], list[Symbol]] = {}
+        for each in self.classes:
+            for parent in parents.get((each.path, each.name, each.index), ()):
+                children.setdefault((parent.path, parent.name, parent.index), []).append(each)
+        waiting, found = [owner], dict[tuple[str, str, int | None], Symbol]()
+        while waiting:
+            each = waiting.pop()
+            key = each.path, each.name, each.index
+            if key in found:
+                continue
+            found[key] = each
+            waiting += children.get(key, ())
+            waiting += self._list_defining(each, parents, member=member)
+        return tuple(found.values())
+
+    def _list_parents(self, each: Symbol, by_name: dict[str, list[Symbol]]) -> list[Symbol]:
+        found = list[Symbol]()
+        for base in each.bases:
+            known = by_name.get(re.sub(r"\[.*", "", base, flags=re.DOTALL).rpartition(".")[2], [])
+            own = [other for other in known if other.path == each.path]
+            found += [other for other in own or known if other != each]
+        return found
+
+    def _list_defining(
+        self, each: Symbol, parents: dict[tuple[str, str, int | None], list[Symbol]], *, member: str
+    ) -> Iterator[Symbol]:
+        """Yield the classes above that define a member too."""
+        waiting, seen = [*parents.get((each.path, each.name, each.index), ())], set[tuple[str, str, int | None]]()
+        while waiting:
+            parent = waiting.pop()
+            key = parent.path, parent.name, parent.index
+            if key not in seen:
+                seen.add(key)
+                waiting += parents.get(key, ())
+                if any(other.name == f"{parent.name}.{member}" for other in self.list_file(parent.path)):
+                    yield parent
+
+
+class _ModuleScan:
+    """Finds the uses of a definition at module level."""
+
+    def __init__(self, scan: Scan, project: _ModuleMap) -> None:
+        self._scan, self._project, self._name = scan, project, scan.symbol.name
+        scan.exporters = frozenset(self._list_exporters())
+        scan.targets = tuple(each for each in project.list_file(scan.symbol.path) if each.name == self._name)
+
+    def run(self) -> None:
+        """Add the uses to the scan."""
+        for path, file in self._scan.files.items():
+            owners = {
+                each.scope.resolve(self._name)
+                for each in file.imports
+                if each.bound == each.name == self._name and self._leads_to(each, file)
+            }
+            if path in self._scan.exporters:
+                owners.add(file.module)
+            for use in file.uses:
+                is_alias = self._is_alias(use, file) and use.scope in owners
+                if use.name == self._name and (is_alias or self._is_use(use, file, owners=owners)):
+                    self._scan.uses.append(SymbolUse(path=path, name=use, is_sure=True, is_alias=is_alias))
+
+    def _is_use(self, use: NameUse, file: FileNames, *, owners: Collection[NameScope]) -> bool:
+        match use.kind:
+            case "name" | "definition":
+                return use.scope.resolve(self._name) in owners
+            case "import":
+                return use.source is not None and use.source.name == self._name and self._leads_to(use.source, file)
+            case "attribute":
+                return self._is_attribute_of_module(use, file)
+            case "string":
+                return file.path in self._scan.exporters
+            case _:
+                return False
+
+    def _is_alias(self, use: NameUse, file: FileNames) -> bool:
+        """Return whether the same name is imported from elsewhere, as after ``except ImportError``."""
+        source = use.source
+        return source is not None and source.bound == use.name and not (source.name and self._leads_to(source, file))
+
+    def _list_exporters(self) -> set[str]:
+        found, is_changed = {self._scan.symbol.path}, True
+        while is_changed:
+            is_changed = False
+            for path, file in self._scan.files.items():
+                if path not in found and any(self._exports(each, file, found=found) for each in file.imports):
+                    found.add(path)
+                    is_changed = True
+        return found
+
+    def _exports(self, each: ImportedName, file: FileNames, *, found: Collection[str]) -> bool:
+        """Return whether an import at module level binds the name to the definition."""
+        is_star = each.name == "*" and "code" not in file.module.bound.get(self._name, ())
+        if each.scope is not file.module or not (is_star or each.bound == each.name == self._name):
+            return False
+        sources = self._project.resolve(each.module, level=each.level, path=file.path)
+        known = (self._scan.files[path] for path in sources if path in found)
+        return any(not is_star or is_exported(source, self._name) for source in known)
+
+    def _leads_to(self, each: ImportedName, file: FileNames) -> bool:
+        found = self._project.resolve(each.module, level=each.level, path=file.path)
+        return not self._scan.exporters.isdisjoint(found)
+
+    def _is_attribute_of_module(self, use: NameUse, file: FileNames) -> bool:
+        """Return whether an attribute is that of a module in which the name is the definition."""
+        first, *rest = list_parts(use.receiver) or [""]
+        owner = use.scope.resolve(first)
+        for each in file.imports:
+            if each.bound == first and each.scope is owner:
+                whole = [each.module, each.name, *rest]
+                for parts in [whole] if each.name else [whole, [first, *rest]]:  # with another name, and without
+                    dotted = ".".join(filter(None, parts))
+                    found = self._project.resolve(dotted, level=each.level, path=file.path)
+                    if not self._scan.exporters.isdisjoint(found):
+                        return True
+        return False
+
+
+def is_exported(file: FileNames, name: str) -> bool:
+    """Return whether ``import *`` of a file brings a name."""
+    return name in file.exports if file.exports is not None else not name.startswith("_")
+
+
+def _scan_members(scan: Scan, project: _ModuleMap, *, owner: Symbol) -> None:
+    """Find the uses of a method or variable of a class."""
+    name = scan.symbol.last_name
+    scan.family = project.list_family(owner, name)
+    keys = {(each.path, each.name) for each in scan.family}
+    scan.targets = tuple(
+        each
+        for path in sorted({path for path, _ in keys})
+        for each in project.list_file(path)
+        if each.last_name == name and (path, each.name.rpartition(".")[0]) in keys
+    )
+    others = {each.last_name for each in project.classes if (each.path, each.name) not in keys}
+    names = frozenset(each.last_name for each in scan.family) - others
+    known = {each for each in project.find(name) if each.last_name == name}
+    is_unique = known <= set(scan.targets) and name not in _BUILTIN_NAMES and not hasattr(builtins, name)
+    for path, file in scan.files.items():
+        for use in file.uses:
+            if use.name != name:
+                continue
+            answer: bool | None = False
+            if use.kind in ("name", "definition"):
+                inside = use.scope.resolve(name)
+                answer = inside.kind == "class" and (path, inside.name) in keys
+            elif use.kind == "keyword" and use.receiver is not None and scan.symbol.kind == "variable":
+                answer = None if (list_parts(use.receiver) or [""])[-1] in names else False
+            elif use.kind == "attribute" and use.receiver is not None:
+                answer = _is_member(use.receiver, use.scope, path=path, keys=keys, names=names)
+                answer = False if answer is None and not is_unique else answer
+            if answer is not False:
+                scan.uses.append(SymbolUse(path=path, name=use, is_sure=answer is True))
+
+
+def _is_member(
+    receiver: ast.expr, scope: NameScope, *, path: str, keys: Collection[tuple[str, str]], names: Collection[str]
+) -> bool | None:
+    """Return whether a value is of the family; None if its class is unknown."""
+    scopes = (each for each in scope.list_around() if each.parent is not None and each.parent.kind == "class")
+    method = next(scopes, None)
+    around = method.parent if method is not None and method.kind == "function" else None
+    match receiver:
+        case ast.Name(id=word):
+            if method is not None and around is not None and word == method.receiver and scope.resolve(word) is method:
+                return (path, around.name) in keys
+            known = scope.resolve(word).types.get(word, "")
+            return True if word in names or known in names else None
+        case ast.Call(func=ast.Name(id="super")):
+            return around is not None and (path, around.name) in keys
+        case ast.Call(func=called):
+            return True if (list_parts(called) or [""])[-1] in names else None
+        case ast.Attribute(attr=word):
+            return True if word in names else None
+        case _:
+            return None
+
+
+def _scan_local(scan: Scan, project: _ModuleMap, *, outer: str) -> None:
+    """Find the uses of a function inside of another one."""
+    name = scan.symbol.last_name
+    scan.targets = tuple(each for each in project.list_file(scan.symbol.path) if each.name == scan.symbol.name)
+    for use in scan.files[scan.symbol.path].uses:
+        if use.name == name and use.kind in ("name", "definition"):
+            inside = use.scope.resolve(name)
+            if inside.kind == "function" and inside.name == outer:
+                scan.uses.append(SymbolUse(path=scan.symbol.path, name=use, is_sure=True))
+
+
+def _is_definition(scan: Scan, use: SymbolUse) -> bool:
+    places = {(each.path, each.name_line, each.name_column) for each in scan.targets}
+    return (use.path, use.name.line, use.name.column) in places
+
+
+def make_reference(source: SourceFile, use: NameUse) -> Reference:
+    """Return a use as a reference."""
+    text = source.lines[use.line - 1][:_MOST_SHOWN_LINE]
+    return Reference(path=source.path, line=use.line, column=use.column, text=text, inside=use.scope.name)
+
+
+def make_edit(use: SymbolUse, new: str) -> TextEdit:
+    """Return the replacement at a use."""
+    name = use.name
+    text = f"{name.name} as {new}" if use.is_alias else new
+    end = name.column + len(name.name)
+    return TextEdit(path=use.path, line=name.line, column=name.column, end_line=name.line, end_column=end, new=text)
