@@ -67,6 +67,10 @@ from cdd_agent.sandbox.choice import choose, resolve_level
 from cdd_agent.sandbox.port import ISOLATING_LEVELS, Access, Sandbox
 from cdd_agent.shell.permission import Permission
 from cdd_agent.storage import private_folder, read_ordinary, write_atomic
+from cdd_agent.symbols.index import Index
+from cdd_agent.symbols.serena import SerenaServer
+from cdd_agent.symbols.symbol import SymbolServer
+from cdd_agent.symbols.ty import TyServer
 from cdd_agent.tdd.context import Context, Policy, ResumeCommands
 from cdd_agent.tdd.ignored_files import IncludedFiles
 from cdd_agent.tdd.workplace import Workplace
@@ -123,6 +127,7 @@ class Composition:
         self.has_told_memory = False
         """The user has been told which conventions of the project every agent gets."""
         self._told: set[str] = set()
+        self._symbol_servers = list[SymbolServer]()
 
     def follow(self, slug: str) -> None:
         """Also write the following events to the journal of ``slug``, or of the fork in which it is carried out."""
@@ -130,10 +135,28 @@ class Composition:
         self.publisher.follow(journal_path(self.forks.enter(fork) if fork else self.root, slug))
 
     def close(self) -> None:
-        """Close the journals, and leave the cluster."""
+        """Close the journals, end the language servers, and leave the cluster."""
         self.publisher.close()
+        for server in self._symbol_servers:
+            server.close()
         if (cluster := self.__dict__.pop("cluster", None)) is not None:
             cluster.close()
+
+    def make_symbol_servers(self, index: Index, *, sandbox: Sandbox) -> tuple[SymbolServer, ...]:
+        """Return the engines for uses and renames in the order of the settings. Each starts at its first question."""
+        ty = TyServer(index, sandbox=sandbox)
+        program = Path(self.settings.serena).expanduser()
+        state = find_user_folder(self.environment) / "serena"
+        serena = SerenaServer(index, sandbox=sandbox, program=program, state=state) if self.settings.serena else None
+        orders: dict[str, tuple[SymbolServer | None, ...]] = {
+            "auto": (ty, serena),
+            "serena": (serena, ty),
+            "ty": (ty,),
+            "index": (),
+        }
+        servers = tuple(each for each in orders[self.settings.symbols] if each is not None)
+        self._symbol_servers += servers
+        return servers
 
     def _make_token(self, *names: str) -> str:
         return derive_token(self._secret, str(self.root), *names)

@@ -26,6 +26,7 @@ from cdd_agent.git import commits
 from cdd_agent.git.commits import require_identity
 from cdd_agent.git.ignored import list_packages
 from cdd_agent.hooks import describe_hooks
+from cdd_agent.installation import suggest_addition
 from cdd_agent.model import recording
 from cdd_agent.model.anthropic import Endpoint
 from cdd_agent.sandbox.backends import NOT_STOPPED, BubblewrapSandbox
@@ -33,6 +34,9 @@ from cdd_agent.sandbox.choice import LevelTrial, Proof, prove, resolve_level, su
 from cdd_agent.sandbox.port import ISOLATING_LEVELS, Sandbox
 from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.storage import find_full_disk, private_folder, scratch
+from cdd_agent.symbols.index import Index
+from cdd_agent.symbols.symbol import SymbolServerError
+from cdd_agent.symbols.ty import VERSION
 from cdd_agent.testrun import interpreter
 from cdd_agent.testrun.interpreter import NO_ENVIRONMENT, NamedEnvironment
 from cdd_agent.testrun.project import offer_properties, read_properties
@@ -245,6 +249,36 @@ def check_plugin(suite: Suite) -> Check:
     return Check(state="missing", told=told, fix="create the interpreter's environment again")
 
 
+_DEFINES, _USES = "def wanted(): pass\n", "from defines import wanted\nwanted()\n"
+
+
+def check_symbols(project: "Composition", sandbox: Sandbox | None) -> Check:
+    """Ask each engine for the uses of a function in two files of cdd."""
+    answering, failing = list[str](), list[str]()
+    with scratch() as folder:
+        root = Path(folder) / "project"
+        root.mkdir()
+        (root / "defines.py").write_text(_DEFINES, encoding="ascii")
+        (root / "uses.py").write_text(_USES, encoding="ascii")
+        index = Index(root)
+        wanted = index.find_one("wanted")
+        for server in project.make_symbol_servers(index, sandbox=sandbox or PlainSandbox()):
+            try:
+                found = server.find_references(wanted)
+            except SymbolServerError as error:
+                failing.append(f"{server.name}: {error.happened}")
+            else:
+                (answering if found else failing).append(server.name if found else f"{server.name}: it finds no use")
+            finally:
+                server.close()
+    if answering:
+        told = f"uses and renames: {', then '.join(answering)}, then the name scan"
+        return Check(state="note" if failing else "ok", told=told, details=tuple(failing))
+    told = "uses and renames: the name scan alone, which does not know types"
+    fix = "" if project.settings.symbols == "index" else suggest_addition(f"ty=={VERSION}")
+    return Check(state="note", told=told, fix=fix, details=tuple(failing))
+
+
 def run_checks(project: "Composition") -> Iterator[Check]:
     """Run every check. A check whose requirements are missing results in a note."""
     level = resolve_level(project.options.sandbox, environment=project.environment)
@@ -263,6 +297,7 @@ def run_checks(project: "Composition") -> Iterator[Check]:
             yield Check(name=name, state="note", told="not tried: this check needs a sandbox")
         else:
             yield _run_check(name, lambda run=run: run(project.suite.with_sandbox(sandbox)))  # type: ignore[misc]
+    yield _run_check("symbols", lambda: check_symbols(project, sandbox))
     yield _run_check("model", lambda: _check_model(project))
     yield _run_check("recording", lambda: _check_recording(project))
 

@@ -1,7 +1,8 @@
 """The settings of a run: defaults, then ``.cdd/config.yaml``, then the environment, then the command line.
 
-A project's file may set limits, the model's id and how tests run. It cannot name other programs, addresses or keys, and
-it takes effect only after the user has approved it. cdd never reads ``.env``.
+A project's file may set limits, the model's id, how tests run, and the path of Serena, which runs in the sandbox. It
+cannot name other programs, addresses or keys, and takes effect only after the user has approved it. cdd never reads
+``.env``.
 """
 
 import os
@@ -115,6 +116,10 @@ class Settings:
     """The id of its model; empty: ``model``."""
     architect_model: str = ""
     """The id of the model that drafts planning graphs and answers what they leave open; empty: ``model``."""
+    symbols: Literal["auto", "index", "ty", "serena"] = "auto"
+    """Which engine is asked first about uses and renames; ``index``: no program is started."""
+    serena: str = ""
+    """The path of Serena's program, in a virtual environment of its own; empty: Serena is not used."""
     max_tokens_per_step: int = 5_000_000
     """Tokens read and written, cached or not, by a step or a conversation. 0 means no limit, here and below."""
     max_tokens_per_ticket: int = 25_000_000
@@ -160,6 +165,8 @@ class Settings:
         _check_ranges(self)
         if self.examples > MOST_EXAMPLES:
             raise ValueError(f"examiner must be auto, off or a number up to {MOST_EXAMPLES}, not {self.examiner}")
+        if self.serena and not self.serena.startswith(("/", "~/")):
+            raise ValueError(f"serena must be an absolute path, not {self.serena}")
 
     @property
     def examples(self) -> int:

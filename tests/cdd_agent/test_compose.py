@@ -2,12 +2,14 @@ import subprocess
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import pytest
 
 from cdd_agent.compose import Composition
 from cdd_agent.config.options import Options
+from cdd_agent.config.settings import Settings
 from cdd_agent.config.trust import NotApproved
 from cdd_agent.errors import BudgetSpent, UsageError
 from cdd_agent.events import Event, Notice, TurnEnded
@@ -15,6 +17,8 @@ from cdd_agent.model.conversation import Request, Text, UserMessage
 from cdd_agent.runs import request as requests
 from cdd_agent.runs.feature import Feature, make_feature
 from cdd_agent.runs.request import Wanted, resolve_targets
+from cdd_agent.sandbox.supervised import PlainSandbox
+from cdd_agent.symbols.index import Index
 from cdd_agent.tickets.ticket import create
 from cdd_agent.work.journal import Journal
 from cdd_agent.work.records import find_records
@@ -220,3 +224,16 @@ def test_a_run_without_a_ticket_continues_in_the_fork_to_which_the_user_has_swit
         assert made.ticket.state_path.exists()
         assert made.ticket.folder not in (feature.folder, wanted.find_run(project.folder).folder)
     assert sum("Working in the fork" in event.text for event in seen if isinstance(event, Notice)) == 2
+
+
+@pytest.mark.parametrize(
+    ("order", "names"), [("auto", ["ty", "Serena"]), ("serena", ["Serena", "ty"]), ("ty", ["ty"]), ("index", [])]
+)
+def test_the_settings_decide_which_engine_is_asked_first(
+    tmp_path: Path, *, order: Literal["auto", "serena", "ty", "index"], names: list[str]
+) -> None:
+    project = Composition(Options(), emit=lambda _: None, environment=users_folder(tmp_path))
+    vars(project)["settings"] = Settings(symbols=order, serena="/nowhere/serena")
+    servers = project.make_symbol_servers(Index(tmp_path), sandbox=PlainSandbox())
+    assert [server.name for server in servers] == names
+    project.close()

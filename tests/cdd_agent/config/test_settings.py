@@ -128,6 +128,13 @@ def test_run_tree_of_earlier_versions_is_read_without_effect(tmp_path: Path, val
     assert [text.partition(":")[0] for text in notices] == ["`run_tree"] * is_reported
 
 
+@pytest.mark.parametrize("path", ["bin/serena", "~user/serena", "serena"])
+def test_serena_is_named_by_an_absolute_path(path: str) -> None:
+    with pytest.raises(ValueError, match=f"serena must be an absolute path, not {path}"):
+        Settings(serena=path)
+    assert Settings(serena="~/serena/bin/serena").symbols == "auto"
+
+
 def test_every_setting_is_a_limit_or_the_model_s_id() -> None:
     """Whoever adds one decides here that a stranger's repository may set it."""
     assert {field.name for field in fields(Settings)} == {
@@ -137,6 +144,7 @@ def test_every_setting_is_a_limit_or_the_model_s_id() -> None:
         *("compact_at_percent", "edit_format", "approvals", "editing_mode", "green"),
         *("framework", "test_command", "accept_unstructured", "run_tree_copy_mb", "run_tree_copy_files"),
         *("worktree_setup", "context_tokens", "diffs", "hooks", "run_trees_mb"),
+        *("symbols", "serena"),
     }
 
 

@@ -16,8 +16,10 @@ from cdd_agent.doctor import Check, list_offers, run_checks
 from cdd_agent.errors import EnvironmentMissing, ModelError
 from tests.cdd_agent.doctor.conftest import Look
 from tests.cdd_agent.testrun.conftest import program
+from tests.fakes.serena import write_serena
 
-NAMES = ["git", "folders", "trust", "settings", "interpreter", "sandbox", "plugin", "tests", "model", "recording"]
+NAMES = ["git", "folders", "trust", "settings", "interpreter", "sandbox", "plugin", "tests"]
+NAMES += ["symbols", "model", "recording"]
 
 
 def missing(happened: str, hint: str) -> object:
@@ -202,6 +204,16 @@ def test_a_recording_is_counted_and_needs_no_key(look: Look, tmp_path: Path) -> 
     assert look(Options(sandbox="none", replay=recording))["recording"].state == "missing"
     assert "--record FILE" in look()["recording"].told
     assert str(recording) in look(Options(sandbox="none", record=recording))["recording"].told
+
+
+def test_the_engines_that_answer_are_named_and_the_others_with_their_reasons(look: Look, tmp_path: Path) -> None:
+    serena = write_serena(tmp_path, "os._exit(1)")
+    symbols = look(settings=lambda: Settings(serena=str(serena), symbols="serena"))["symbols"]
+    assert (symbols.state, symbols.told) == ("note", "uses and renames: ty, then the name scan")
+    assert [line.partition(":")[0] for line in symbols.details] == ["Serena"]
+    alone = look(settings=lambda: Settings(symbols="index"))["symbols"]
+    assert (alone.state, alone.fix) == ("note", "")
+    assert "name scan alone" in alone.told
 
 
 def test_checks_come_one_by_one(project: Composition) -> None:
