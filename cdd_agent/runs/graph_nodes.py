@@ -46,6 +46,7 @@ from cdd_agent.work.state import RunState, Status, StepExecution, StepKey, recon
 from cdd_agent.work.state_file import load_state
 from cdd_agent.workspace.files import ConfinedFolder, Workspace
 from pytest_tdd_agent.codec import load
+from pytest_tdd_agent.comparison import strip_parameters
 from pytest_tdd_agent.report import Clause, Part, Reason, SuiteReport, list_failing
 
 MAX_ROUNDS = 8
@@ -358,7 +359,7 @@ class GraphNodes:
 
         def check(report: SuiteReport, baseline: SuiteReport) -> tuple[Reason, ...]:
             if phase == "red":
-                return _find_too_few(report, baseline, least=self._count_least(item, baseline, context=context))
+                return self._check_tests(item, report, baseline=baseline, context=context)
             return self._find_changed_signatures(node, workspace)
 
         made = Brief(
@@ -405,13 +406,18 @@ class GraphNodes:
         installed = [read_name(line).replace("-", "_") for line in list_required(self.plan.graph)]
         return ImportSources.of(self.plan.graph, self.plan.layout, installed=installed)
 
-    def _count_least(self, item: WorkItem, baseline: SuiteReport, *, context: Context) -> int:
-        """Return how many tests RED must add: if it was taken back, at least as many as before."""
+    def _check_tests(
+        self, item: WorkItem, report: SuiteReport, *, baseline: SuiteReport, context: Context
+    ) -> tuple[Reason, ...]:
+        """Return reasons against too few new tests, and if RED was taken back, against weaker ones than before."""
         assert self._run is not None
-        returned = (each for each in self._run.state.execution(item.number).returned if each.phase == "red")
-        reports = (load_report(each, root=context.records.folder) for each in returned if each.is_open)
-        before = [len(_list_added(report, baseline)) for report in reports if report is not None]
-        return max([self.least_tests, *before])
+        returned = self._run.state.execution(item.number).returned
+        pairs = [(each, load_report(each, root=context.records.folder)) for each in returned]
+        reds = [found for each, found in pairs if found is not None and each.phase == "red" and each.is_open]
+        greens = [found for each, found in pairs if found is not None and each.phase == "green"]
+        least = max([self.least_tests, *(len(_list_added(found, baseline)) for found in reds)])
+        dropped = _find_dropped(report, greens[-1], baseline=baseline) if greens else ()
+        return (*_find_too_few(report, baseline, least=least), *dropped)
 
     def _make_diagnosis(self, item: WorkItem, phase: Phase, *, node: Node, context: Context) -> NodeDiagnosis:
         def read_step() -> StepExecution:
@@ -551,6 +557,15 @@ def _find_too_few(report: SuiteReport, baseline: SuiteReport, *, least: int) -> 
     if count >= least:
         return ()
     return (Reason(code="too_few_tests", nodeid=None, parts={"count": count, "least": least}),)
+
+
+def _find_dropped(report: SuiteReport, green: SuiteReport, *, baseline: SuiteReport) -> tuple[Reason, ...]:
+    """Return a reason if RED lacks tests that passed in ``green``, which took the RED before back."""
+    failing = {strip_parameters(nodeid) for nodeid in list_failing(green)}
+    present = {strip_parameters(case.nodeid) for case in (*report.tests, *baseline.tests)}
+    passed = {strip_parameters(case.nodeid) for case in green.tests if case.outcome == "passed"}
+    dropped = tuple(sorted(passed - failing - present))
+    return (Reason(code="dropped_tests", nodeid=None, parts={"tests": dropped}),) if dropped else ()
 
 
 def _list_added(report: SuiteReport, baseline: SuiteReport) -> set[str]:

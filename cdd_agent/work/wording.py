@@ -19,6 +19,7 @@ TEMPLATES: dict[str, str] = {
     "by_hand_untested": "the user marked the step done; all tests passed, but the step names no tests",
     "change_undone": "{path} was {kind}; it has been restored. {why} Leave it as it is.",
     "developer_said_no": "the developer said no",
+    "dropped_tests": "it lacks tests that passed before the tests were written anew: {tests:10}. Write them again.",
     "in_git_lfs": "Its content is in Git LFS, where cdd stores nothing.",
     "in_submodule": "It is in a submodule.",
     "needs_approval": "Changes have been undone. {files:10.} This needs the developer's yes, and {by}. Move it to a "
