@@ -39,8 +39,8 @@ _NOT_IN_PARTS = "edit it with EditFile instead"
 def replace_body(content: bytes, symbol: Symbol, *, code: str) -> bytes:
     """Return the file with another body for a function or class, or another assignment for a variable.
 
-    ``code``: the statements of the body, or the whole definition, of which only the body is taken. Decorators,
-    signature, comments before and after the statements, and the docstring stay, unless ``code`` has a docstring.
+    ``code``: the statements of the body, or the whole definition; only its body is taken. Decorators, signature,
+    comments before and after the statements, and the docstring stay, unless ``code`` has a docstring.
     Raises ``UsageError`` if the code is wrong, or the file cannot be edited exactly.
     """
     edit = _ChangeAtDefinition(content, symbol)

@@ -69,6 +69,8 @@ class Index:
         self._names: dict[str, dict[str, tuple[Symbol, ...]]] = {}
         """Last part of a name -> path -> symbols."""
         self._count = 0
+        self.generation = 0
+        """Another number after each change that was seen."""
 
     @property
     def problems(self) -> Mapping[str, str]:
@@ -234,6 +236,7 @@ class Index:
             own[path] = (*own.get(path, ()), symbol)
 
     def _forget(self, path: str) -> None:
+        self.generation += 1
         known = self._files.pop(path, _NOTHING)
         self._count -= len(known.symbols)
         for name in {each.last_name for each in known.symbols}:

@@ -11,11 +11,12 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from cdd_agent.errors import UsageError, format_count, join_first
+from cdd_agent.errors import UsageError, join_first
 from cdd_agent.symbols.definitions import SourceFile
 from cdd_agent.symbols.index import Index, list_modules
 from cdd_agent.symbols.scopes import FileNames, ImportedName, NameScope, NameUse, list_parts
 from cdd_agent.symbols.symbol import Reference, Symbol, SymbolServerError, TextEdit
+from cdd_agent.symbols.watched_files import AnswerContradictsFiles
 
 _STAR = re.compile(rb"import[ \t]*\(?[ \t]*\*")
 _BUILTIN_TYPES = (str, bytes, bytearray, list, tuple, dict, set, frozenset, int, float, complex, object, type)
@@ -51,15 +52,26 @@ class Scan:
     unknown: dict[str, str] = field(default_factory=dict)
     """Path -> why the uses in a file that has the name are unknown."""
 
-    def require_sure(self, places: Iterable[tuple[str, int, int]]) -> None:
-        """Raise ``SymbolServerError`` if an answer of an engine, as path, line and column, leaves out a sure use."""
-        known = set(places)
-        sure = (each for each in self.uses if each.is_sure and each.name.kind != "string")
-        missing = [each for each in sure if (each.path, each.name.line, each.name.column) not in known]
+    def require_files(self, places: Iterable[Reference]) -> None:
+        """Raise ``AnswerContradictsFiles`` if an answer has no place in a file that certainly uses the definition."""
+        known = {self.symbol.path, *(each.path for each in places)}
+        # Serena leaves out imports, and uses by another name.
+        self._refuse([each for each in self._sure if each.name.kind != "import" and each.path not in known])
+
+    def require_all(self, places: Iterable[TextEdit]) -> None:
+        """Raise ``AnswerContradictsFiles`` if a rename leaves out a use that is sure; it need not know ``__all__``."""
+        known = {(each.path, each.line, each.column) for each in places}
+        self._refuse([each for each in self._sure if (each.path, each.name.line, each.name.column) not in known])
+
+    @property
+    def _sure(self) -> Iterator["SymbolUse"]:
+        return (each for each in self.uses if each.is_sure and each.name.kind != "string")
+
+    def _refuse(self, missing: Collection["SymbolUse"]) -> None:
         if missing:
             listed = join_first([f"{each.path}:{each.name.line}" for each in missing], most=5)
-            happened = f"its answer leaves out {format_count(len(missing), 'use')}: {listed}"
-            raise SymbolServerError(happened, hint="another engine is asked")
+            happened = f"It leaves out {listed}, where {self.symbol.name} is used."
+            raise AnswerContradictsFiles(happened, hint="ask another engine")
 
 
 class NameScan:
@@ -70,6 +82,8 @@ class NameScan:
     def __init__(self, index: Index) -> None:
         """Read the files of ``index``."""
         self._index = index
+        self._last: tuple[int, Scan, str] | None = None
+        """Generation of the index, the scan, and the other name in it."""
 
     def find_references(self, symbol: Symbol) -> tuple[Reference, ...]:
         """Return the uses of a definition, sure and likely ones."""
@@ -78,7 +92,7 @@ class NameScan:
     def list_references(self, scan: Scan) -> tuple[Reference, ...]:
         """Return the uses of a scan without the definition itself."""
         found = (each for each in scan.uses if each.name.kind != "definition" and not _is_definition(scan, each))
-        return tuple(make_reference(scan.files[each.path].source, each.name) for each in found)
+        return tuple(make_reference(scan.files[each.path], each.name) for each in found)
 
     def plan_rename(self, symbol: Symbol, new: str) -> tuple[TextEdit, ...]:
         """Return the replacements at all uses, sure and likely ones."""
@@ -87,8 +101,21 @@ class NameScan:
     def note_changes(self, paths: Collection[str]) -> None:
         """Do nothing: the index sees changes by itself."""
 
+    def close(self) -> None:
+        """Do nothing: no program runs."""
+
     def scan(self, symbol: Symbol, *, also: str = "") -> Scan:
         """Read all files with the name of a definition; ``also``: another name whose bindings are wanted."""
+        self._index.refresh()
+        if self._last is not None:
+            generation, last, other = self._last
+            if generation == self._index.generation and last.symbol == symbol and also in ("", other):
+                return last
+        scan = self._read(symbol, also=also)
+        self._last = self._index.generation, scan, also
+        return scan
+
+    def _read(self, symbol: Symbol, *, also: str) -> Scan:
         names = {symbol.last_name, also} - {""}
         scan = Scan(symbol=symbol, uses=[], files={})
         project = _ModuleMap(self._index)
@@ -370,10 +397,10 @@ def _is_definition(scan: Scan, use: SymbolUse) -> bool:
     return (use.path, use.name.line, use.name.column) in places
 
 
-def make_reference(source: SourceFile, use: NameUse) -> Reference:
+def make_reference(file: FileNames, use: NameUse) -> Reference:
     """Return a use as a reference."""
-    text = source.lines[use.line - 1][:_MOST_SHOWN_LINE]
-    return Reference(path=source.path, line=use.line, column=use.column, text=text, inside=use.scope.name)
+    text = file.texts[use.line][:_MOST_SHOWN_LINE]
+    return Reference(path=file.path, line=use.line, column=use.column, text=text, inside=use.scope.name)
 
 
 def make_edit(use: SymbolUse, new: str) -> TextEdit:

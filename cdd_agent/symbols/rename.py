@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from cdd_agent.errors import CddError, UsageError, join_first
+from cdd_agent.symbols.answers import EngineAnswer
 from cdd_agent.symbols.definitions import SourceFile
 from cdd_agent.symbols.edit import find_compile_error
 from cdd_agent.symbols.index import Index
@@ -58,12 +59,8 @@ class RenamePlan:
     """Number of replacements."""
     remaining: tuple[Remainder, ...]
     """Strings, comments, attributes of unknown values, and other things with this name."""
-    engine: str
-    is_verified: bool
-    """False if only names were compared."""
-    ms: float = 0.0
-    passed_over: tuple[str, ...] = ()
-    """Why other engines did not answer."""
+    answer: EngineAnswer[TextEdit]
+    """Who found the replacements, and whether more than names was compared."""
 
 
 def check_name(symbol: Symbol, new: str) -> None:
@@ -189,15 +186,9 @@ def _is_own(use: NameUse, related: Collection[tuple[str, str]], *, path: str) ->
     return False
 
 
-def list_edits(scan: Scan, new: str, *, found: Iterable[TextEdit] | None) -> set[TextEdit]:
-    """Return the replacements of a rename: those that an engine ``found``, or those at all uses of the scan.
-
-    ``__all__`` is added in any case. Raises ``SymbolServerError`` if the engine left out a use that is sure.
-    """
-    if found is None:
-        return {make_edit(use, new) for use in scan.uses}
+def list_edits(scan: Scan, new: str, *, found: Iterable[TextEdit]) -> set[TextEdit]:
+    """Return the replacements that an engine ``found``, and those in ``__all__``."""
     edits = set(found)
-    scan.require_sure((each.path, each.line, each.column) for each in edits)
     return edits | {make_edit(use, new) for use in scan.uses if use.name.kind == "string"}
 
 
@@ -350,9 +341,9 @@ def _restore(
         raise CddError(happened, hint="restore these files with git") from error
 
 
-def make_plan(scan: Scan, new: str, *, index: Index, engine: str, found: Iterable[TextEdit] | None) -> RenamePlan:
-    """Return the plan with the replacements of an engine, or of the scan if ``found`` is None."""
-    edits = list_edits(scan, new, found=found)
+def make_plan(scan: Scan, new: str, *, index: Index, answer: EngineAnswer[TextEdit]) -> RenamePlan:
+    """Return the plan with the replacements of an engine; raises as ``make_changes`` does."""
+    edits = list_edits(scan, new, found=answer.places)
     changes = make_changes(edits, scan.symbol, new=new, index=index)
     return RenamePlan(
         symbol=scan.symbol,
@@ -360,6 +351,5 @@ def make_plan(scan: Scan, new: str, *, index: Index, engine: str, found: Iterabl
         changes=changes,
         count=len(edits),
         remaining=list_remaining(index, scan.symbol.last_name, changes=changes),
-        engine=engine,
-        is_verified=found is not None,
+        answer=answer,
     )

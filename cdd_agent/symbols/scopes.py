@@ -87,7 +87,6 @@ class FileNames:
 
     def __init__(self, source: SourceFile, names: Collection[str]) -> None:
         """Read the uses of ``names``, and what all scopes bind."""
-        self.source = source
         self.path = source.path
         reader = _read(source, frozenset(names))
         self.module: NameScope = reader.module
@@ -95,6 +94,8 @@ class FileNames:
         self.imports: list[ImportedName] = reader.imports
         self.exports: list[str] | None = reader.exports
         """The texts of ``__all__``, if the file has it."""
+        self.texts = {each.line: source.lines[each.line - 1] for each in self.uses}
+        """Line -> its text, of lines with a use. The tree is not kept: a name may be in thousands of files."""
 
 
 @with_deep_stack

@@ -43,7 +43,8 @@ def ask(engines: Engines, index: Index, name: str = "mean") -> tuple[str, list[t
 
 def test_the_first_engine_answers_and_the_answer_is_recorded(index: Index) -> None:
     seen: list[Event] = []
-    first, second, scan = (FakeSymbolServer(name, [GOOD]) for name in ("ty", "Serena", "name scan"))
+    second, scan = (FakeSymbolServer(name, [GOOD]) for name in ("Serena", "name scan"))
+    first = FakeSymbolServer("ty", [GOOD, [("src/pkg/stats.py", 4, 4)]])
     engines = Engines(index, servers=(first, second), scan=scan, emit=seen.append)
     assert ask(engines, index) == ("ty", GOOD, True)
     assert engines.plan_rename(index.find_one("total"), "all").engine == "ty"
@@ -125,7 +126,7 @@ def test_a_rename_must_also_change_files_that_only_import(index: Index) -> None:
     server, scan = FakeSymbolServer("ty", [GOOD]), FakeSymbolServer("name scan", [[]])
     answer = Engines(index, servers=(server,), scan=scan).plan_rename(index.find_one("mean"), "average")
     assert answer.engine == "name scan"
-    assert answer.passed_over[0].startswith("ty: It leaves out src/pkg/shadow.py")
+    assert answer.passed_over[0].startswith("ty: It leaves out src/pkg/report.py:1, src/pkg/shadow.py:1")
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,10 @@ from cdd_agent.symbols.index import Index
 from cdd_agent.symbols.project import Symbols
 from cdd_agent.symbols.rename import RenamePlan, apply_rename
 from tests.cdd_agent.symbols.test_index import make_index
-from tests.fakes.clock import FakeClock
 
 
 def make_symbols(folder: Path, files: Mapping[str, str | bytes]) -> Symbols:
-    return Symbols(make_index(folder, files), clock=FakeClock())
+    return Symbols(make_index(folder, files))
 
 
 def plan_rename(symbols: Symbols, name: str, new: str) -> RenamePlan:
@@ -43,7 +42,7 @@ def test_find_referencing_symbols(tmp_path: Path) -> None:
     }
     symbols = make_symbols(tmp_path, files)
     found = symbols.find_references(symbols.find_one("checks.validate_input"))
-    assert [(each.path, each.line, each.inside) for each in found.references] == [
+    assert [(each.path, each.line, each.inside) for each in found.places] == [
         ("shop/a.py", 1, ""),
         ("shop/a.py", 3, ""),
         ("shop/b.py", 6, "K.m"),
@@ -51,8 +50,8 @@ def test_find_referencing_symbols(tmp_path: Path) -> None:
         ("shop/checks.py", 6, "both"),
         ("tests/test_d.py", 1, ""),
     ]
-    assert all(each.text[each.column :].startswith("validate_input") for each in found.references)
-    assert (found.engine, found.is_verified, symbols.engines["name scan"]) == ("name scan", False, 1)
+    assert all(each.text[each.column :].startswith("validate_input") for each in found.places)
+    assert (found.engine, found.is_verified, symbols.engines.counts["name scan"]) == ("name scan", False, 1)
 
 
 def test_rename_symbol(tmp_path: Path) -> None:
@@ -64,7 +63,7 @@ def test_rename_symbol(tmp_path: Path) -> None:
     symbols = make_symbols(tmp_path, files)
     plan = plan_rename(symbols, "mean", "calculate_mean")
     assert show_changes(plan) == {path: re.sub(r"\bmean\b", "calculate_mean", text) for path, text in files.items()}
-    assert (plan.count, plan.remaining, plan.is_verified) == (6, (), False)
+    assert (plan.count, plan.remaining, plan.answer.is_verified) == (6, (), False)
     assert all((tmp_path / path).read_bytes() == text.encode() for path, text in files.items())
     symbols.apply(plan, write=lambda path, data: void((tmp_path / path).write_bytes(data)))
     assert len(symbols.find("calculate_mean")) == 1
@@ -258,7 +257,7 @@ def write_package(folder: Path, *, size: int) -> Index:
 
 
 def test_a_rename_over_189_files_is_complete(tmp_path: Path) -> None:
-    symbols = Symbols(write_package(tmp_path, size=187), clock=FakeClock())
+    symbols = Symbols(write_package(tmp_path, size=187))
     plan = plan_rename(symbols, "pkg.core.validate_input", "check_input")
     assert len(plan.changes) == 189
     assert plan.remaining == ()
@@ -299,7 +298,7 @@ class Disk:
 
 @pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt(), UsageError("locked", hint="wait")])
 def test_all_files_get_their_old_bytes_again_if_a_write_fails(tmp_path: Path, error: BaseException) -> None:
-    plan = plan_rename(Symbols(write_package(tmp_path, size=6), clock=FakeClock()), "pkg.core.validate_input", "check")
+    plan = plan_rename(Symbols(write_package(tmp_path, size=6)), "pkg.core.validate_input", "check")
     for fails_at in range(1, len(plan.changes) + 1):
         disk = Disk(plan, fails_at=fails_at, error=error)
         with pytest.raises(type(error)):
@@ -319,7 +318,7 @@ def interrupt() -> str:
 def test_all_files_get_their_old_bytes_again_if_the_check_fails(
     tmp_path: Path, check: Callable[[], str], error: type[BaseException]
 ) -> None:
-    plan = plan_rename(Symbols(write_package(tmp_path, size=6), clock=FakeClock()), "pkg.core.validate_input", "check")
+    plan = plan_rename(Symbols(write_package(tmp_path, size=6)), "pkg.core.validate_input", "check")
     for fails_at in (0, len(plan.changes) + 2):  # the second: while the old bytes are written
         disk = Disk(plan, fails_at=fails_at, error=KeyboardInterrupt())
         with pytest.raises(error):
