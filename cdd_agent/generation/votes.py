@@ -74,16 +74,6 @@ class FailureEvidence:
         )
         return "\n\n".join((*shown, _QUESTION))
 
-    def format_all(self) -> str:
-        """Return all of it as Markdown, for a person."""
-        parts = ((piece, str(getattr(self, piece))) for piece in _OPENINGS)
-        # Indented, because the texts may contain any number of backticks.
-        return "\n\n".join(
-            f"## {_OPENINGS[piece].rstrip(':')}\n\n" + "\n".join(f"    {line}" for line in text.splitlines())
-            for piece, text in parts
-            if text
-        )
-
 
 def cut_middle(text: str) -> str:
     """Return the beginning and the end of a long text."""

@@ -424,7 +424,15 @@ class GraphNodes:
             assert self._run is not None
             return self._run.state.execution(item.number)
 
-        return NodeDiagnosis(plan=self.plan, node=node, item=item, phase=phase, context=context, read_step=read_step)
+        return NodeDiagnosis(
+            plan=self.plan,
+            node=node,
+            item=item,
+            phase=phase,
+            context=context,
+            localization=self._make_localization(item, node=node, context=context),
+            read_step=read_step,
+        )
 
     def _make_localization(self, item: WorkItem, *, node: Node, context: Context) -> NodeLocalization:
         run = self._run

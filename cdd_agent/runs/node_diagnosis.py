@@ -30,6 +30,7 @@ from cdd_agent.generation.requirements import Environment, list_required
 from cdd_agent.generation.traceability import list_failures
 from cdd_agent.generation.votes import Ballot, Cut, FailureEvidence, identify_symptom, read_vote
 from cdd_agent.model.conversation import Conversation, Marks, RoleModel
+from cdd_agent.runs.node_localization import NodeLocalization
 from cdd_agent.storage import read_ordinary, write_atomic
 from cdd_agent.tdd.context import Context, Phase, SuiteTask, WorkItem
 from cdd_agent.tdd.examination import Examination
@@ -41,8 +42,7 @@ from cdd_agent.tdd.verdict import summarize_attempt
 from cdd_agent.testrun.pytest_run import PytestSuite
 from cdd_agent.testrun.suite import Suite
 from cdd_agent.tickets.graph import Node
-from cdd_agent.untrusted.keys import mask
-from cdd_agent.untrusted.text import clean, shorten, show_controls
+from cdd_agent.untrusted.text import clean, shorten
 from cdd_agent.work.state import Cause, Diagnosis, Ground, StepExecution
 from cdd_agent.work.wording import explain
 from cdd_agent.workspace.files import Workspace
@@ -81,6 +81,8 @@ class NodeDiagnosis:
     item: WorkItem
     phase: Phase
     context: Context
+    localization: NodeLocalization
+    """Of GREEN's faults."""
     read_step: Callable[[], StepExecution]
     """Returns the step as it is saved: without the attempt that is judged."""
 
@@ -258,7 +260,7 @@ class _Inquiry:
             ballot = msgspec.structs.replace(ballot, person=self._ask_person(ballot, exported))
             write_atomic(path, msgspec.json.encode({**ballots, key: ballot}))
         if ballot.person is None:
-            why = f"Nobody could say why the tests fail: {ballot.describe()}. The evidence is in {exported}."
+            why = f"Nobody could say why the tests fail: {ballot.describe()}. The debug context is {exported}."
             return _make("unknown", why, by="votes", ballot=ballot)
         word = "to leave it" if ballot.person == "unknown" else f"that the cause is the {ballot.person}"
         why = f"A person decided {word}: {ballot.describe()}."
@@ -287,18 +289,23 @@ class _Inquiry:
         votes = "".join(f"\n  {vote}" for vote in ballot.votes)
         question = (
             f"The same tests of {clean(self.diagnosis.item.title)} fail again: {failing}\n"
-            f"The votes on the cause have no majority:{votes}\nThe evidence is in {exported}. Which of these is wrong?"
+            f"The votes on the cause have no majority:{votes}\nThe debug context is {exported}. What is wrong?"
         )
         return _CHOICES[self._context.choose(question, tuple(text for _, text in _CHOICES))][0]
 
     def _export(self, ballot: Ballot) -> str:
-        """Write the evidence and the votes for a person, and return the path, in the project if it is there."""
-        path = self._recovery.report_path("cause").with_suffix(".md")
-        votes = "\n".join(f"- {vote}" for vote in ballot.votes)
-        text = f"# Why the tests of {self.diagnosis.item.title} fail\n\n{self._evidence.format_all()}\n\n## Votes\n\n"
-        write_atomic(path, show_controls(mask(f"{text}{votes}\n").text).encode("utf-8", "backslashreplace"))
+        """Write the debug context for a person, and return its path, in the project if it is there."""
+        parts = ["\n".join(f"- {vote}" for vote in ballot.votes), "The planning graph:", _indent(self._stated)]
+        if self._examples is not None:
+            parts += ["Further examples:", _indent(self._evidence.outcomes)]
+        path = self.diagnosis.localization.export_debug_context(self.report, votes="\n\n".join(parts))
         project = self._context.project
         return str(path.relative_to(project) if path.is_relative_to(project) else path)
+
+
+def _indent(text: str) -> str:
+    """Return a text as a block of Markdown, whatever it contains."""
+    return "\n".join(f"    {line}" for line in text.splitlines())
 
 
 def _list_varying(report: SuiteReport, rerun: SuiteReport | None) -> frozenset[str]:

@@ -1,7 +1,8 @@
 """Where the fault of a node may be: the section and the tools for its attempts after the first one."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from cdd_agent.agent.tools import Tool
 from cdd_agent.clock import Clock
@@ -9,12 +10,14 @@ from cdd_agent.events import Notice
 from cdd_agent.generation.localize import LocalizationLog, Localizer, Round, StatusOf
 from cdd_agent.generation.outcome import NODE_STATUSES
 from cdd_agent.generation.views import Definitions
+from cdd_agent.storage import write_atomic
 from cdd_agent.tdd.context import Context, WorkItem
 from cdd_agent.tdd.phase_task import list_attempts
 from cdd_agent.tdd.recovery import StepRecovery
 from cdd_agent.tdd.step import load_report
 from cdd_agent.tickets.graph import Node
 from cdd_agent.work.state import RunState, Status
+from pytest_tdd_agent.report import SuiteReport
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +40,14 @@ class NodeLocalization:
     def describe_places(self, number: int) -> str:
         """Return where the failures of the attempt before this one lead."""
         return self._make_round(number).describe_where()
+
+    def export_debug_context(self, report: SuiteReport, *, votes: str) -> Path:
+        """Write everything that is known about the failures of the last attempt for a person, and return the path."""
+        number = len(list_attempts("green", self.read_state().execution(self.item.number))) + 1
+        made = replace(self._make_round(number), report=report, votes=votes)
+        assert made.debug_path is not None
+        write_atomic(made.debug_path, made.format_debug_context().encode("utf-8", "replace"), is_durable=False)
+        return made.debug_path
 
     def _make_round(self, number: int) -> Round:
         state, context = self.read_state(), self.context

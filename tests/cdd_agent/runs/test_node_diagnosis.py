@@ -169,10 +169,16 @@ def test_without_a_majority_the_node_fails_and_the_evidence_is_exported(kit: Ask
     kit.vote("A B A B C")
     step = run(kit)
     assert step.status == "failed"
-    why, _, rest = str(step.error).partition(" The evidence is in ")
+    why, _, rest = str(step.error).partition(" The debug context is ")
     assert why == "Nobody could say why the tests fail: of 5 votes, 2 for code, 2 for test, 1 for environment."
     exported = (kit.folder / rest.removesuffix(".")).read_text()
-    for part in ("Return twice x.", "assert double(2) == 5", "return 2 * x", "assert 4 == 5", "- docstring and test"):
+    for part in (
+        "    Return twice x.",
+        "assert double(2) == 5",
+        "return 2 * x",
+        "assert 4 == 5",
+        "- docstring and test: code",
+    ):
         assert part in exported
     assert kit.describe().counts["failed"] == 1
 
