@@ -88,6 +88,7 @@ class Engines:
     def _ask(self, symbol: Symbol, question: _Question[_PlaceT]) -> EngineAnswer[_PlaceT]:
         started_s = time.monotonic()
         passed_over, is_second = list[str](), False
+        self._names.scan(symbol)  # raises if the definition is gone, which is not the fault of an engine
         for server in self._servers:
             if server.name in self._dropped:
                 passed_over.append(f"{server.name}: {self._dropped[server.name]}")

@@ -220,6 +220,8 @@ class TyServer:
             "rootUri": uri,
             "workspaceFolders": [{"uri": uri, "name": "project"}],
             # Units of UTF-32 are characters of Python.
+            # A project may let ty check a part of its files alone.
+            "initializationOptions": {"configuration": {"src": {"include": ["**/*"]}}},
             "capabilities": {"general": {"positionEncodings": ["utf-32", "utf-16", "utf-8"]}},
         }
         greeting = _decode(connection.request("initialize", parameters, deadline=deadline), _GREETING)

@@ -1,4 +1,7 @@
 import json
+import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -6,9 +9,11 @@ import pytest
 
 from cdd_agent.sandbox.port import Access, Command
 from cdd_agent.sandbox.supervised import PlainSandbox
+from cdd_agent.sandbox.warden.supervision import is_alive
 from cdd_agent.symbols.rpc import LengthFraming, LineFraming, SandboxedServer, ServerConnection, ServerGone, Talk
 from cdd_agent.symbols.symbol import SymbolServerError
 from tests.fakes.language_server import count_starts, write_server
+from tests.fakes.program import ROOT
 
 SOON_S = 15.0
 ECHO = """
@@ -161,3 +166,36 @@ def test_a_program_that_cannot_be_started_is_an_error_of_the_engine(tmp_path: Pa
     )
     with pytest.raises(SymbolServerError, match="No such program"):
         ask(server)
+
+
+PROGRAM = """
+import sys, time
+from pathlib import Path
+from tests.cdd_agent.symbols.test_rpc import STUBBORN, ask, make_server
+print(ask(make_server(Path(sys.argv[1]), STUBBORN)), flush=True)
+time.sleep(60)
+"""
+STUBBORN = """
+import signal, subprocess
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+child = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(60)"], start_new_session=True)
+send(id=read()["id"], result=[os.getpid(), child.pid])
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_no_server_is_left_when_cdd_is_gone(tmp_path: Path, *, how: signal.Signals) -> None:
+    cdd = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    assert cdd.stdout is not None
+    with cdd.stdout as out:
+        pids = json.loads(out.readline())
+    assert [is_alive(pid) for pid in pids] == [True, True]
+    cdd.send_signal(how)
+    cdd.wait()
+    deadline = time.monotonic() + SOON_S
+    while any(map(is_alive, pids)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert [is_alive(pid) for pid in pids] == [False, False]

@@ -9,6 +9,7 @@ import pytest
 
 from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.symbols.index import Index
+from cdd_agent.symbols.project import Symbols
 from cdd_agent.symbols.symbol import SymbolServerError
 from cdd_agent.symbols.ty import VERSION, TyProgram, TyServer, find_ty
 from cdd_agent.symbols.watched_files import AnswerContradictsFiles
@@ -99,6 +100,37 @@ def test_files_are_seen_that_were_written_moved_and_removed_meanwhile(
         ("pkg/new.py", 1, 22, ""),
         ("pkg/wide.py", 2, 18, ""),
     }
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("pyproject.toml", "[tool.ty.src]\ninclude = ['src']\n"),
+        ("ty.toml", "[src]\ninclude = []\n"),
+        ("pyproject.toml", "[tool.ty\n"),
+        (
+            "pyproject.toml",
+            "[tool.ty.src]\nexclude = 5\n[tool.ty.environment]\npython = '/etc'\npython-version = '9'\n",
+        ),
+        ("nested.py", f"x = {'(' * 5000}{')' * 5000}\n"),
+        ("broken.py", "from pkg.stats import (\n\x00"),
+    ],
+)
+def test_configuration_and_files_of_the_project_do_not_hide_uses(index: Index, *, path: str, text: str) -> None:
+    (index.root / path).write_text(text)
+    ty = TyServer(index, sandbox=PlainSandbox())
+    assert list_uses(ty, index) == USES
+    ty.close()
+
+
+def test_files_that_the_project_hides_from_ty_are_found_by_the_next_engine(index: Index) -> None:
+    (index.root / "ty.toml").write_text("[src]\nexclude = ['pkg/fed.py']\n")
+    symbols = Symbols(index, servers=(TyServer(index, sandbox=PlainSandbox()),))
+    answer = symbols.find_references(index.find_one("calculate_mean"))
+    assert ("pkg/fed.py", 4) in {(each.path, each.line) for each in answer.places}
+    assert (answer.engine, answer.is_verified) == ("name scan", False)
+    assert "It leaves out pkg/fed.py:4" in answer.passed_over[0]
+    symbols.engines.close()
 
 
 def test_methods_and_twins_are_found_by_their_own_place(tmp_path: Path) -> None:
