@@ -3,7 +3,7 @@
 The tags of the page are in the template ``report.html``; this module makes the records that it shows.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ from rich.text import Text
 
 from cdd_agent.errors import format_count
 from cdd_agent.events import FileDiffed
+from cdd_agent.generation.metrics import Metric
 from cdd_agent.repl.dialogs import format_duration
 from cdd_agent.repl.render import create_table, format_cost
 from cdd_agent.repl.review_actions import describe_place
@@ -43,6 +44,7 @@ _REPORTS = {
     "none": "no tests had to run",
     "changed or missing": "its report is changed or missing",
 }
+_REACHED = {True: ", reached", False: ", NOT reached", None: ""}
 _ROW_KINDS = {"+": "added", "-": "removed", "@": "heading", "\\": "heading", " ": "same"}
 
 
@@ -50,6 +52,9 @@ def show_story(story: Story, *, screen: Screen) -> None:
     """Show the story as text."""
     screen.line(f"{story.title}  ({story.ticket})", style="bold")
     screen.fields(_list_facts(story))
+    if story.metrics:
+        screen.gap()
+        _show_metrics(story.metrics, screen=screen)
     for problem in story.problems:
         screen.note(problem)
     unit = story.state.unit.capitalize()
@@ -99,15 +104,27 @@ def _explain(record: Finding | Reason) -> str:
 def _list_facts(story: Story) -> list[tuple[str, str]]:
     state, spent = story.state, story.spent
     refused = sum(each.verdict == "closed" for each in story.attempts)
-    done = sum(step.execution.status == "completed" for step in story.steps)
+    done = sum(step.status == "completed" for step in state.parts)
     return [
-        ("status", f"{state.status.replace('_', ' ')}: {done} of {format_count(len(story.steps), state.unit)}"),
+        ("status", f"{state.status.replace('_', ' ')}: {done} of {format_count(len(state.parts), state.unit)}"),
         ("time", f"{state.started_at} to {state.completed_at or 'now'}"),
         ("model", f"{state.model or 'unknown'}; sandbox {state.sandbox or 'unknown'}"),
         ("attempts", f"{len(story.attempts)}, {refused} of them refused"),
         ("files", f"{len(story.files)} changed"),
         ("cost", f"{spent.usage.tokens:,} tokens; {format_cost(spent.usage) or 'nothing'}"),
     ]
+
+
+def _show_metrics(metrics: Iterable[Metric], *, screen: Screen) -> None:
+    table = create_table("measure", "value", "target")
+    for each in metrics:
+        table.add_row(each.name, each.value, f"{each.target}{_REACHED[each.is_reached]}")
+    screen.show(table)
+
+
+def _describe_metric(metric: Metric) -> str:
+    target = f" (target: {metric.target}{_REACHED[metric.is_reached]})" if metric.target else ""
+    return f"{metric.value}{target}"
 
 
 def _describe(step: StepStory) -> str:
@@ -207,7 +224,7 @@ def format_page(story: Story) -> str:
     }
     return page.get_template("report.html").render(
         story=story,
-        facts=_list_facts(story),
+        facts=[*_list_facts(story), *((each.name, _describe_metric(each)) for each in story.metrics)],
         bars=tuple(_list_bars(story)),
         picture=_draw_steps(story),
         changes=[(step, tuple(_list_other_comments(step)), tuple(_list_changes(step))) for step in story.steps],

@@ -14,7 +14,7 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 import msgspec
 
 from cdd_agent.errors import UsageError, format_count
-from cdd_agent.generation.metrics import format_duration, format_percent, list_done, list_first, list_metrics
+from cdd_agent.generation.metrics import Metric, format_duration, format_percent, list_done, list_first, list_metrics
 from cdd_agent.generation.outcome import (
     Edge,
     GenerationOutcome,
@@ -467,8 +467,39 @@ def export_graph(graph: Graph, outcome: GenerationOutcome) -> bytes:
         return {**known, "status": statuses[node.id], **used}
 
     nodes = tuple(replace(node, further=describe(node)) for node in graph.nodes)
-    about = {"phase": 4, "timestamp": outcome.generated_at, "model": outcome.model}
+    about = {"phase": 4, "timestamp": outcome.generated_at, "model": outcome.model, "metrics": list_metrics(outcome)}
     return encode_graph(replace(graph, nodes=nodes, metadata={**graph.metadata, "generation": about}))
+
+
+class _Generation(msgspec.Struct, frozen=True):
+    metrics: tuple[Metric, ...] = ()
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    generation: _Generation = _Generation()
+
+
+class _ExportedGraph(msgspec.Struct, frozen=True):
+    """The part of an exported graph that cdd reads again."""
+
+    metadata: _Metadata = _Metadata()
+
+
+def read_metrics(data: bytes) -> tuple[Metric, ...]:
+    """Return the measures in an exported graph, as plain text; none if it cannot be read."""
+    try:
+        check_json(data.decode(), limit_bytes=MOST_CHECKPOINT_BYTES)
+        found = msgspec.json.decode(data, type=_ExportedGraph).metadata.generation.metrics
+    except (ValueError, RecursionError):
+        return ()
+
+    def shorten_text(text: str) -> str:
+        return shorten(clean(text), _LONGEST)
+
+    return tuple(
+        replace(each, name=shorten_text(each.name), value=shorten_text(each.value), target=shorten_text(each.target))
+        for each in found[:_LISTED]
+    )
 
 
 # The tests

@@ -173,9 +173,10 @@ def _measure_others(outcome: GenerationOutcome) -> Iterator[Metric]:
     done, debugged = list_done(outcome), list_debugged(outcome)
     yield Metric(name="Regressions caught", value=str(outcome.regressions))
     if done:
-        longest = max(done, key=lambda node: node.duration_s)
-        most = f", at most {format_duration(longest.duration_s)} ({longest.title})" if longest.duration_s else ""
-        average = format_duration(outcome.duration_s / len(done))
+        spent, longest = sum(node.duration_s for node in done), max(done, key=lambda node: node.duration_s)
+        most = f", at most {format_duration(longest.duration_s)} ({longest.title})" if spent else ""
+        # The time of the generation has that of integration tests, too.
+        average = format_duration((spent or outcome.duration_s) / len(done))
         yield Metric(name="Time per node", value=f"{average} on average{most}")
     if debugged:
         rounds = sum(node.refused for node in debugged) / len(debugged)

@@ -201,7 +201,9 @@ class GenerationPlan:
             if title not in numbers:
                 following += 1
                 numbers[title] = following
-            keys.append(StepKey(number=numbers[title], title=title, text_sha256=digest))
+            is_integration = title in self.integrations
+            number = numbers[title]
+            keys.append(StepKey(number=number, title=title, text_sha256=digest, is_integration=is_integration))
         return tuple(sorted(keys, key=lambda key: key.number))
 
     def digest_paths(self, group: Group) -> str:

@@ -3,6 +3,7 @@
 ``summarize_ticket`` and ``list_steps`` return the same status as plain values, for ``cdd --json status``.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -83,9 +84,9 @@ def summarize_ticket(ticket: Ticket) -> TicketListed:
     listed = replace(listed, has_plan=has_plan)
     if state is None:
         return listed
-    completed, failed = (len(state.numbers(status)) for status in (Status.COMPLETED, Status.FAILED))
-    steps = len(state.step_executions)
-    return replace(listed, status=state.status, steps=steps, completed=completed, failed=failed)
+    counts = Counter(step.status for step in state.parts)
+    completed, failed = counts[Status.COMPLETED], counts[Status.FAILED]
+    return replace(listed, status=state.status, steps=len(state.parts), completed=completed, failed=failed)
 
 
 def list_steps(ticket: Ticket) -> Iterator[StepListed]:
@@ -509,15 +510,19 @@ def show_steps(state: RunState, *, screen: Screen, used: Usage | None = None, be
 
 
 def _describe_progress(state: RunState) -> str:
-    done, total = len(state.numbers(Status.COMPLETED)), len(state.step_executions)
+    done, total = sum(step.status == Status.COMPLETED for step in state.parts), len(state.parts)
     gone = {step.step_number for each in state.beyond for step in each.steps} - state.step_executions.keys()
     unit = state.unit
     noun = unit if len(gone) == 1 else f"{unit}s"
     undone = f"; undone: {noun} {', '.join(map(str, sorted(gone)))}" if gone else ""
+    tests = [step.status == Status.COMPLETED for step in state.step_executions.values() if step.is_integration]
+    if tests:
+        count = format_count(len(tests), "subgraph")
+        undone = f"; integration tests of {sum(tests)} of {count}{undone}"
     if not total:
         return f"no {unit} has begun{undone}"
     # A run of listed tests has a step for each test that it has chosen, so all can be done before its end.
-    if done == total and state.status != Status.COMPLETED:
+    if done == total and not tests and state.status != Status.COMPLETED:
         return f"{format_count(done, unit)} done, the next is open{undone}"
     return f"{done} of {format_count(total, unit)}, {done * 100 // total} %{undone}"
 

@@ -10,12 +10,15 @@ from typing import TypeAlias
 
 from cdd_agent import events
 from cdd_agent.errors import CddError, UsageError
+from cdd_agent.generation.generation_report import GRAPH, MOST_CHECKPOINT_BYTES, read_metrics
+from cdd_agent.generation.metrics import Metric
 from cdd_agent.git.fork import Forks
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.model.budget import read_ticket_usage
 from cdd_agent.review import Anchors, Comment, Comments, Place, Side
 from cdd_agent.runs.fork import arrange
 from cdd_agent.runs.review import StepToReview, load_completed_steps, load_earlier_landing
+from cdd_agent.storage import read_ordinary
 from cdd_agent.tdd.phase_task import needs_no_test
 from cdd_agent.tdd.step import load_report
 from cdd_agent.tickets import plan_markdown, spec
@@ -156,6 +159,8 @@ class Story:
     """Node id and seconds of the slowest tests in the last report."""
     forks: tuple[tuple[int, str], ...] = ()
     """Depth and text of each fork, below the branches that they were made from."""
+    metrics: tuple[Metric, ...] = ()
+    """Of a generation, as its last report has them."""
     problems: tuple[str, ...] = ()
     """The missing parts of the report, with reasons."""
 
@@ -254,9 +259,16 @@ def load_story(ticket: Ticket, *, project: Path, comments: Comments, forks: Fork
         phases=_add_rest(_sum_phases(journal), used),
         fork_costs=forked[1],
         forks=forked[0],
+        metrics=_read_metrics(project) if state.makes_project else (),
         slowest_tests=_list_slowest(state, root=find_records(project).folder),
         problems=(*problems, *forked[2]),
     )
+
+
+def _read_metrics(project: Path) -> tuple[Metric, ...]:
+    with suppress(OSError):
+        return read_metrics(read_ordinary(project / GRAPH, limit_bytes=MOST_CHECKPOINT_BYTES))
+    return ()
 
 
 def _name_run(state: RunState) -> str:

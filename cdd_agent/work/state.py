@@ -46,6 +46,8 @@ class StepKey:
     title: str
     text_sha256: str
     """The digest of the step's text."""
+    is_integration: bool = False
+    """Whether it tests several parts of the run together, and is none itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,6 +227,8 @@ class StepExecution:
     title: str
     text_sha256: str
     """The digest of the step's text when it was last started."""
+    is_integration: bool = False
+    """As in ``StepKey``."""
     status: Status = Status.PENDING
     started_at: str | None = None
     completed_at: str | None = None
@@ -343,6 +347,11 @@ class RunState:
         return self.origin is not None and self.origin.makes_project
 
     @property
+    def parts(self) -> tuple[StepExecution, ...]:
+        """The steps without those that only test others together."""
+        return tuple(step for step in self.step_executions.values() if not step.is_integration)
+
+    @property
     def unit(self) -> str:
         """The word for a part of the run."""
         return "node" if self.makes_project else "step"
@@ -374,7 +383,9 @@ class RunState:
 def pending_steps(steps: Iterable[StepKey]) -> dict[int, StepExecution]:
     """Return the executions of a new run."""
     return {
-        step.number: StepExecution(step_number=step.number, title=step.title, text_sha256=step.text_sha256)
+        step.number: StepExecution(
+            step_number=step.number, title=step.title, text_sha256=step.text_sha256, is_integration=step.is_integration
+        )
         for step in steps
     }
 
@@ -586,7 +597,8 @@ def reconcile(state: RunState, steps: Sequence[StepKey]) -> tuple[RunState, tupl
         # Work that has begun keeps the digest of the text it began with.
         has_begun = known.status in (Status.COMPLETED, Status.IN_PROGRESS)
         text = known.text_sha256 if has_begun else step.text_sha256
-        executions[step.number] = replace(known, step_number=step.number, title=step.title, text_sha256=text)
+        known = replace(known, step_number=step.number, title=step.title, text_sha256=text)
+        executions[step.number] = replace(known, is_integration=step.is_integration)
     new_numbers = {known.step_number: number for number, known in matches.items()}
     removed = (known for known in state.step_executions.values() if known.step_number not in new_numbers)
     notices += [_describe_removed(known) for known in removed]

@@ -13,10 +13,12 @@ from cdd_agent.generation.generation_report import (
     escape_markdown,
     export_graph,
     read_checkpoint,
+    read_metrics,
     write_checkpoint,
     write_junit,
     write_report,
 )
+from cdd_agent.generation.metrics import list_metrics
 from cdd_agent.generation.outcome import (
     Dependencies,
     GenerationOutcome,
@@ -319,8 +321,21 @@ def test_the_exported_graph_has_the_statuses_of_its_nodes() -> None:
     read, _ = parse_graph(written.decode(), path="docs/rpg.json")
     statuses = {node.id: node.further["status"] for node in read.nodes}
     assert statuses == describe_statuses(graph, OUTCOME)
-    about = {"phase": 4, "timestamp": "2026-02-07T10:45:30Z", "model": "m"}
+    about = read.metadata["generation"]
+    assert isinstance(about, dict)
+    metrics = about.pop("metrics")
+    assert metrics[0]["value"] == "45 of 51 tests (88%)"
+    assert about == {"phase": 4, "timestamp": "2026-02-07T10:45:30Z", "model": "m"}
     assert read.metadata == {"phase": 3, "generation": about}
+
+
+def test_the_measures_of_an_exported_graph_are_read_again_as_plain_text() -> None:
+    outcome = replace(OUTCOME, installation=NotVerified(reason="no \x1b[31mindex"))
+    found = read_metrics(export_graph(make_graph(), outcome))
+    assert [each.name for each in found] == [each.name for each in list_metrics(outcome)]
+    assert found[4].value == "not measured: no index"
+    for data in (b"", b"[]", b"{}", b"\xff", b'{"metadata": {"generation": {"metrics": [1]}}}', b'{"a":' * 99_999):
+        assert read_metrics(data) == ()
 
 
 def test_the_junit_file_has_each_test_with_its_result() -> None:

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import msgspec
 import pytest
 
+from cdd_agent.cli.report import format_page, show_story
 from cdd_agent.compose import Composition
 from cdd_agent.config.options import Options
 from cdd_agent.errors import BudgetSpent, ExitCode, GateClosed, UsageError
@@ -29,6 +30,7 @@ from cdd_agent.repl.state import SessionState
 from cdd_agent.runs.back import Back
 from cdd_agent.runs.output_folder import is_output, prepare_output
 from cdd_agent.runs.places import find_run, list_present
+from cdd_agent.runs.story import load_story
 from cdd_agent.work.outcome import Covered
 from cdd_agent.work.state import RunState, Status
 from cdd_agent.work.state_file import load_state
@@ -324,9 +326,20 @@ def test_status_review_and_report_speak_of_nodes_and_a_fork_is_refused(output: O
     shown = printed.getvalue()
     assert "Generate wordkit from graph.json: complete. Its parts: cdd status wordkit" in " ".join(shown.split())
     assert "Node 6  stats.report.summarize" in shown
+    assert "6 of 6 nodes, 100 %; integration tests of 2 of 2 subgraphs" in " ".join(shown.split())
     assert "step" not in shown.lower()
     with pytest.raises(UsageError, match="its nodes cannot be tried in a fork"):
         made.ticket_forks().start(run, "in another way")
+
+
+def test_the_story_has_the_measures_of_the_report(output: Output) -> None:
+    run, comments = find_run(output.folder, "wordkit"), output.compose().comments()
+    story = load_story(run, project=output.folder, comments=comments)
+    with captured() as (screen, printed):
+        show_story(story, screen=screen)
+    shown = " ".join(printed.getvalue().split())
+    assert "Dependency validation 4 of 4 (100%) at least 80%, reached" in shown
+    assert "<th scope=row>Dependency validation</th><td>4 of 4 (100%)" in format_page(story)
 
 
 def test_a_subgraph_that_was_undone_is_generated_again(output: Output) -> None:

@@ -285,8 +285,8 @@ def test_the_file_has_the_documented_keys() -> None:
     )
     assert state["step_executions"]["1"]["usage"] == state["usage"]
     assert " ".join(state["step_executions"]["1"]) == (
-        "step_number title text_sha256 status started_at completed_at error files_created files_modified "
-        "files_deleted phase attempts commits review base_commit checkpoint baseline usage refusal "
+        "step_number title text_sha256 is_integration status started_at completed_at error files_created "
+        "files_modified files_deleted phase attempts commits review base_commit checkpoint baseline usage refusal "
         "interrupted guidance iterates landed times_sent_back returned"
     )
 
