@@ -110,6 +110,7 @@ def test_majority_vote_implementation_bug(kit: AskedKit) -> None:
     step = run(kit)
     assert list_attempts(step) == [("red", "open"), ("green", "closed"), ("green", "closed"), ("green", "open")]
     assert kit.list_answers() == ["A"] * 3
+    assert step.usage.calls == 7
     assert kit.diagnoses == [("votes", "code", 2)]
     said = "cdd adds: 3 of 3 votes say that the cause is the code. Correct the code: compare it with the docstring"
     assert said in step.attempts[2].words
