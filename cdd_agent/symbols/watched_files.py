@@ -114,19 +114,13 @@ class SourceLines:
             if not text.startswith(expected, column) or column >= len(text):
                 raise AnswerContradictsFiles(f"{path} does not use {name} in line {line}, column {column}.", hint=HINT)
             if path not in around:
-                around[path] = self._list_symbols(path)
+                around[path] = self._index.list_last_read(path)
             names = [
                 each.name for each in around[path] if each.kind != "variable" and each.line <= line <= each.end_line
             ]
             inside = names[-1] if names else ""
             found.append(Reference(path=path, line=line, column=column, text=text, inside=inside))
         return tuple(found)
-
-    def _list_symbols(self, path: str) -> tuple[Symbol, ...]:
-        try:
-            return self._index.list_file(path)
-        except UsageError:
-            return ()
 
     def require_rename(self, edits: Collection[TextEdit], symbol: Symbol, *, new: str) -> None:
         """Raise ``AnswerContradictsFiles`` unless all edits replace the name of the symbol, and one its definition."""

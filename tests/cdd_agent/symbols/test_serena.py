@@ -1,16 +1,20 @@
 """Serena as a program that misbehaves; the real one where it is installed, which is slow."""
 
+import contextlib
 import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
 
 from cdd_agent.sandbox.supervised import PlainSandbox
+from cdd_agent.sandbox.warden import supervision
 from cdd_agent.symbols.index import Index
+from cdd_agent.symbols.project import Symbols
 from cdd_agent.symbols.serena import SerenaServer, describe_problem
 from cdd_agent.symbols.symbol import SymbolServerError
-from cdd_agent.symbols.ty import TyProgram
+from cdd_agent.symbols.ty import TyProgram, TyServer
 from cdd_agent.symbols.watched_files import AnswerContradictsFiles
 from tests.cdd_agent.sandbox.conftest import ALL, at
 from tests.cdd_agent.symbols.test_ty import FILES
@@ -224,3 +228,30 @@ def test_the_real_serena_finds_uses_and_plans_a_rename(
     (index.root / "pkg/new.py").unlink()
     serena.close()
     assert read_files(index.root) == before
+
+
+def kill_serena() -> int:
+    """Kill the programs of Serena that this process has started, and return their number."""
+    count = 0
+    for pid in supervision.list_below(os.getpid()):
+        with contextlib.suppress(OSError):
+            if b"start-mcp-server" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                os.kill(pid, signal.SIGKILL)
+                count += 1
+    return count
+
+
+@pytest.mark.slow
+def test_the_real_serena_may_be_killed_and_the_uses_stay_the_same(index: Index, tmp_path: Path, program: Path) -> None:
+    serena = SerenaServer(index, sandbox=PlainSandbox(), program=program, state=tmp_path / "state")
+    symbols = Symbols(index, servers=(serena, TyServer(index, sandbox=PlainSandbox())))
+    symbol = index.find_one("calculate_mean")
+    answers = []
+    for _ in range(3):
+        answers.append(symbols.find_references(symbol))
+        assert kill_serena() == (answers[-1].engine == "Serena")
+    assert [answer.engine for answer in answers] == ["Serena", "Serena", "ty"]
+    assert symbols.engines.counts == {"Serena": 2, "ty": 1}
+    found = [{(each.path, each.line, each.column) for each in answer.places} for answer in answers]
+    assert found[0] == found[1] == found[2] - IMPORTS
+    symbols.engines.close()
