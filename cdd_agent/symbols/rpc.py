@@ -19,6 +19,7 @@ import msgspec
 
 from cdd_agent.errors import CddError
 from cdd_agent.sandbox.port import Command, Result, Sandbox
+from cdd_agent.sandbox.supervised import make_default_limits
 from cdd_agent.symbols.symbol import SymbolServerError
 from cdd_agent.untrusted.text import clean, shorten
 
@@ -36,6 +37,8 @@ _MOST_WAITING_BYTES = 4_000_000
 _CHUNK_BYTES = 1 << 18
 _SHOWN_CHARACTERS = 200
 _METHOD_NOT_FOUND = -32601
+_MEMORY_BYTES = 4 << 30
+"""Of each process of a server; ty needs 75 MB for 40,000 lines."""
 _MOST_STARTS = 2
 HINT = "see which engines answer: cdd doctor"
 
@@ -317,7 +320,8 @@ class SandboxedServer:
         number = theirs.fileno()
         with theirs:
             try:
-                self._ended = self._sandbox.run(replace(command, stdin=number, stdout=number))
+                limits = replace(make_default_limits(command.timeout_s), memory_bytes=_MEMORY_BYTES)
+                self._ended = self._sandbox.run(replace(command, stdin=number, stdout=number, limits=limits))
             except (OSError, CddError) as error:
                 self._ended = error
 
