@@ -10,6 +10,7 @@ from pytest_tdd_agent.report import Failure
 TOOLS = {
     *("Read", "Write", "Edit", "Bash", "Glob", "Grep", "RunTests", "CompleteImplementation", "ReportBlocked"),
     *("AnswerComment", "AskDeveloper", "UpdateSpec", "WritePlan", "ProposeTicket"),
+    *("SearchGraph", "ViewCode", "ViewDependencies"),
 }
 FAILURE = Failure(phase="call", kind="assertion", origin="test", exception="AssertionError", message="1 != 2")
 
@@ -46,4 +47,4 @@ def test_a_line_about_a_tool_is_left_out_where_the_tool_is_not_offered() -> None
 def test_the_texts_mark_nothing_as_a_tool_that_is_none() -> None:
     folders = (Path(cdd_agent.__file__).parent).glob("**/prompts/*.md")
     named = {name for path in folders for name in re.findall(r"`([A-Z][A-Za-z]+)`", path.read_text(encoding="utf-8"))}
-    assert named <= TOOLS | {"KEPT", "Kind", "Tests", "Files", "Depends"}
+    assert named <= TOOLS | {"GOAL", "KEPT", "Kind", "Tests", "Files", "Depends"}
