@@ -138,17 +138,17 @@ class _ChangeAtDefinition:
         if is_kept:
             above = []
             if len(node.body) == 1:
-                return (self._find_end(first), self._find_end(first)), ["", *rows]
+                rest = _REST.match(self.source.text, self._find_end(first))
+                end = rest.end() if rest is not None else self._find_end(first)
+                return (end, end), ["", *rows]
             start = self._find_start(node.body[1])
             if not self._is_alone(start):
                 return (self._skip_back(start), end), ["", *rows]
             above = self._list_comments_above(start)
-        while len(rows) > 1 and rows[0].strip() in above:
-            above, rows = above[above.index(rows[0].strip()) + 1 :], rows[1:]
-        while len(rows) > 1 and rows[-1].strip() in below:
-            below, rows = below[: below.index(rows[-1].strip())], rows[:-1]
-        while not rows[-1]:
-            rows.pop()
+        while len(rows) > 1 and (rows[0].strip() in above or not rows[0]):
+            above, rows = above[above.index(rows[0].strip()) + 1 if rows[0] else 0 :], rows[1:]
+        while len(rows) > 1 and (rows[-1].strip() in below or not rows[-1]):
+            below, rows = below[: below.index(rows[-1].strip()) if rows[-1] else None], rows[:-1]
         return (start, end), [rows[0].removeprefix(indent), *rows[1:]]
 
     def _skip_back(self, start: int) -> int:
@@ -157,12 +157,12 @@ class _ChangeAtDefinition:
         return found.start() if found is not None else start
 
     def _list_comments_above(self, start: int) -> list[str]:
-        """Return the lines of comments that end right above the line of an offset, without their indentation."""
+        """Return the comments between the code before an offset and its line, without their indentation."""
         line, found = self._find_line(start) - 1, list[str]()
-        while line > 0 and _COMMENT.fullmatch(text := self.source.lines[line - 1]):
+        while line > 0 and (_COMMENT.fullmatch(text := self.source.lines[line - 1]) or not text.strip(_SPACE)):
             found.insert(0, text.strip())
             line -= 1
-        return found
+        return [text for text in found if text]
 
     def _list_comments_below(self, end: int) -> list[str]:
         return [self.source.lines[line - 1].strip() for line in self._iterate_comments_below(end)]

@@ -24,6 +24,7 @@ from cdd_agent.symbols.symbol import Symbol, SymbolServerError, TextEdit
 RemainderKind: TypeAlias = Literal["string", "comment", "code"]
 _Place: TypeAlias = tuple[int, int]
 _MOST_LISTED = 12
+_ASK_NAMES = "set symbols: index in .cdd/config.yaml, so that no language server is asked"
 _MOST_SHOWN_LINE = 300
 
 
@@ -203,7 +204,10 @@ def make_changes(edits: Collection[TextEdit], symbol: Symbol, *, new: str, index
         by_path.setdefault(edit.path, []).append(edit)
     unknown = by_path.keys() - set(index.list_paths())
     if unknown:
-        raise SymbolServerError(f"its rename changes {min(unknown)}, which is not a file of the project", hint="")
+        happened = (
+            f"The planned rename changes {min(unknown)}, which is not a file of the project. Nothing was changed."
+        )
+        raise SymbolServerError(happened, hint=_ASK_NAMES)
     return {
         path: _change_file(index.read_source(path), by_path[path], old=symbol.last_name, new=new)
         for path in sorted(by_path)
@@ -218,8 +222,9 @@ def _change_file(source: SourceFile, edits: Collection[TextEdit], *, old: str, n
         stop = start + edit.end_column - edit.column
         is_old = unicodedata.normalize("NFKC", text[start:stop]) == old
         if not is_old or edit.new not in allowed or start < end or edit.line != edit.end_line:
-            happened = f"its rename replaces {text[start:stop][:80]!r} in {source.path}:{edit.line}, which is not {old}"
-            raise SymbolServerError(happened, hint="another engine is asked")
+            where = f"{text[start:stop][:80]!r} in {source.path}:{edit.line}"
+            happened = f"The planned rename replaces {where}, which is not {old}. Nothing was changed."
+            raise SymbolServerError(happened, hint=_ASK_NAMES)
         parts += [text[end:start], edit.new]
         end = stop
     changed = "".join([*parts, text[end:]])

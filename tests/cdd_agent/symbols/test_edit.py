@@ -399,6 +399,14 @@ def test_bytes_in_comments_and_mixed_line_ends_stay() -> None:
     assert changed == content.replace(b"return 1", b"x = 1\n    return x")
 
 
+def test_comments_that_stay_are_not_repeated() -> None:
+    content = b"def f():\n    # one\n    # two\n\n    return 1\n    # three\n\n    # four\nx = 1\n"
+    whole = content.decode().removesuffix("x = 1\n").replace("return 1", "return 2")
+    assert replace_body(content, find(content, "f"), code=whole) == content.replace(b"return 1", b"return 2")
+    content = b"def f():\n    'Doc.'  # one\n"
+    assert replace_body(content, find(content, "f"), code="return 1") == content + b"    return 1\n"
+
+
 def test_code_does_not_change_the_encoding_of_the_file() -> None:
     content = b"def f(): return 1\n"
     with pytest.raises(UsageError, match=r"would reach more of a\.py than f\. Nothing was changed"):
