@@ -100,7 +100,7 @@ class LocalizationLog:
     def __init__(self, path: Path, *, clock: Clock) -> None:
         """Read the file. Raises ``UsageError`` for a damaged one."""
         self._path, self._clock = path, clock
-        self.entries = load_record(path, empty=_LogFile(), limit_bytes=_MOST_LOG_BYTES).entries
+        self.entries = load_entries(path)
 
     def list_round(self, number: int) -> tuple[LogEntry, ...]:
         """Return the queries of one round."""
@@ -151,6 +151,11 @@ class LocalizationLog:
         self.entries = (*self.entries, entry)
         write_atomic(self._path, msgspec.json.encode(_LogFile(entries=self.entries)), is_durable=False)
         return text
+
+
+def load_entries(path: Path) -> tuple[LogEntry, ...]:
+    """Return the queries in the file of a log; none without the file. Raises ``UsageError`` for a damaged one."""
+    return load_record(path, empty=_LogFile(), limit_bytes=_MOST_LOG_BYTES).entries
 
 
 # Clues

@@ -44,8 +44,8 @@ def list_metrics(outcome: GenerationOutcome) -> tuple[Metric, ...]:
     return (
         _measure_first_try(outcome),
         _measure_debugging(outcome),
-        _measure_median("Symbol localization speed", outcome.symbol_ms, most=SYMBOL_MS, what="symbol"),
-        _measure_median("Graph search speed", outcome.search_ms, most=SEARCH_MS, what="graph search"),
+        _measure_median("Symbol localization speed", outcome.localization.symbol_ms, most=SYMBOL_MS, what="symbol"),
+        _measure_median("Graph search speed", outcome.localization.search_ms, most=SEARCH_MS, what="graph search"),
         _measure_installation(outcome.installation),
         _measure_time(outcome),
         _measure_dependencies(outcome.dependencies),
@@ -181,8 +181,8 @@ def _measure_others(outcome: GenerationOutcome) -> Iterator[Metric]:
     if debugged:
         rounds = sum(node.refused for node in debugged) / len(debugged)
         yield Metric(name="Refused attempts per debugged node", value=f"{rounds:.1f} on average")
-    if outcome.answers:
-        answers = ", ".join(f"{engine}: {count}" for engine, count in sorted(outcome.answers.items()))
-        yield Metric(name="Answers per engine", value=answers)
-    else:
-        yield Metric(name="Answers per engine", value="not measured: no symbol was asked for")
+    asked = outcome.localization
+    if asked.rounds:
+        yield Metric(name="Questions per debugging attempt", value=f"{asked.queries / asked.rounds:.1f} on average")
+    counts = [f"{engine}: {count}" for engine, count in sorted(asked.answers.items())]
+    yield Metric(name="Answers per engine", value=", ".join(counts) or "not measured: no symbol was asked for")

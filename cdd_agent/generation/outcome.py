@@ -123,6 +123,22 @@ class NotVerified:
 InstallationCheck: TypeAlias = Installed | NotInstalled | NotVerified
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Localization:
+    """The questions of the agents about the code."""
+
+    answers: Mapping[str, int] = field(default_factory=dict)
+    """Engine -> questions that it has answered."""
+    symbol_ms: float | None = None
+    """The median time in which a symbol was shown; None: none was asked for."""
+    search_ms: float | None = None
+    """That of a search in the graph."""
+    queries: int = 0
+    """The questions in debugging attempts."""
+    rounds: int = 0
+    """The attempts with a question."""
+
+
 Edge: TypeAlias = tuple[NodeId, NodeId]
 """A node, and one that it needs."""
 
@@ -176,12 +192,7 @@ class GenerationOutcome:
     """What diagnoses of failing tests were based on -> how many."""
     dependencies: Dependencies | None = None
     """None: not compared."""
-    answers: Mapping[str, int] = field(default_factory=dict)
-    """Engine -> questions about symbols that it has answered."""
-    symbol_ms: float | None = None
-    """The median time in which a symbol was found; None: none was asked for."""
-    search_ms: float | None = None
-    """That of a search in the graph."""
+    localization: Localization = field(default_factory=Localization)
     circular_imports: tuple[ImportCycle, ...] = ()
     missing_packages: tuple[str, ...] = ()
     """Packages that the code imports, and that are not installed or not listed in the graph."""

@@ -425,7 +425,12 @@ class Generation:
             report = SuiteTask(context=context, purpose=purpose, keep=kept, spans_commits=True).run().report
         results = self._read_results(self.tests)
         files = RepositoryFiles(
-            results=results, installer=self.installer, tip=tip, report=report, now=self.run.clock.now()
+            results=results,
+            installer=self.installer,
+            reports=context.reports,
+            tip=tip,
+            report=report,
+            now=self.run.clock.now(),
         )
         if not files.is_needed():
             return

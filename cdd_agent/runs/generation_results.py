@@ -6,22 +6,27 @@ import re
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import TypeAlias, get_args
 
+from cdd_agent.events import SymbolAnswered
 from cdd_agent.generation.assembly import Assembly
 from cdd_agent.generation.dependencies import compare_dependencies
 from cdd_agent.generation.generation_report import CHECKPOINT, write_checkpoint
 from cdd_agent.generation.installation import InstallationTrial, ask_environment, download_wheels
 from cdd_agent.generation.layout import SOURCES
+from cdd_agent.generation.localize import load_entries
 from cdd_agent.generation.outcome import (
     NODE_STATUSES,
     Dependencies,
     GenerationOutcome,
     InstallationCheck,
     Installed,
+    Localization,
     NodeOutcome,
     NotVerified,
     SubgraphOutcome,
@@ -34,6 +39,7 @@ from cdd_agent.sandbox.port import Sandbox
 from cdd_agent.tdd.step import load_report
 from cdd_agent.tickets.graph import Group, NodeId, find_import_cycles
 from cdd_agent.untrusted.python_source import parse
+from cdd_agent.work.journal import journal_path, read_timed
 from cdd_agent.work.state import AttemptRecord, Ground, RunState, Status, StepExecution
 from cdd_agent.work.wording import format_reason
 from cdd_agent.workspace.files import ConfinedFolder
@@ -243,6 +249,8 @@ class RepositoryFiles:
 
     results: GenerationResults
     installer: Installer
+    reports: Path
+    """The folder of the reports of the run, and of the logs of its agents' questions."""
     tip: CommitId
     """The commit with the code."""
     report: SuiteReport | None
@@ -275,7 +283,9 @@ class RepositoryFiles:
             check = self._try_installation(first, folder=folder)
             outcome = self.results.describe(now=self.now, installation=check)
             found = self._compare(sources, exported=first.info.scripts.values())
-            return make(outcome=replace(outcome, dependencies=found)).write()
+            journal = journal_path(self.results.home.root, self.results.plan.slug)
+            asked = measure_localization(self.reports, journal=journal)
+            return make(outcome=replace(outcome, dependencies=found, localization=asked)).write()
 
     def _compare(self, sources: Mapping[str, str], *, exported: Iterable[str]) -> Dependencies:
         """Compare the dependencies of the code with those of the graph."""
@@ -320,6 +330,33 @@ class RepositoryFiles:
                 inside.write(path, objects.require(entry.id).data)
         for path, content in more.items():
             inside.write(path, content)
+
+
+def measure_localization(reports: Path, *, journal: Path) -> Localization:
+    """Summarize the questions about the code in the logs of nodes, in ``reports``, and in the journal of a run."""
+    logs = sorted(reports.glob("*-localization.json"))
+    entries = [(path, entry) for path in logs for entry in load_entries(path)]
+    answers = Counter(entry.engine for _, entry in entries if entry.has_found)
+    answers.update(_list_engines(journal))
+    times: dict[str, list[float]] = {}
+    for _, entry in entries:
+        times.setdefault(entry.query.tool, []).append(entry.took_ms)
+    medians = {tool: median(found) for tool, found in times.items()}
+    return Localization(
+        answers=answers,
+        symbol_ms=medians.get("ViewCode"),
+        search_ms=medians.get("SearchGraph"),
+        queries=len(entries),
+        rounds=len({(path, entry.query.round) for path, entry in entries}),
+    )
+
+
+def _list_engines(journal: Path) -> Iterator[str]:
+    """Yield the engine of each answer about a symbol in a journal; those before a damaged line count."""
+    with suppress(ValueError, OSError):
+        for _, event in read_timed(journal):
+            if isinstance(event, SymbolAnswered):
+                yield event.engine
 
 
 def _list_test_names(tree: ast.Module | ast.ClassDef, prefix: str = "") -> Iterator[str]:

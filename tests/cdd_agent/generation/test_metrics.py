@@ -7,6 +7,7 @@ from cdd_agent.generation.outcome import (
     Dependencies,
     GenerationOutcome,
     Installed,
+    Localization,
     NodeOutcome,
     NodeStatus,
     NotInstalled,
@@ -60,12 +61,14 @@ def test_debugging_succeeds_for_nodes_that_were_refused_and_pass_in_the_end() ->
 
 
 def test_times_are_compared_with_their_limits() -> None:
-    fast = replace(make_outcome(node(1)), symbol_ms=0.52, search_ms=612, answers={"ty": 3, "index": 40})
+    asked = Localization(symbol_ms=0.52, search_ms=612, answers={"ty": 3, "index": 40}, queries=9, rounds=2)
+    fast = replace(make_outcome(node(1)), localization=asked)
     assert [(measure(fast, name).value, measure(fast, name).is_reached) for name in NAMES[2:4]] == [
         ("median 0.5 ms", True),
         ("median 612 ms", False),
     ]
     assert measure(fast, "Answers per engine").value == "index: 40, ty: 3"
+    assert measure(fast, "Questions per debugging attempt").value == "4.5 on average"
     assert measure(fast, NAMES[5]).is_reached is False  # two minutes for one node
     many = make_outcome(*map(node, range(5)))
     assert (measure(many, NAMES[5]).value, measure(many, NAMES[5]).is_reached) == (

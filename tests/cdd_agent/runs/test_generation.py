@@ -19,6 +19,7 @@ from cdd_agent.compose import Composition
 from cdd_agent.config.options import Options
 from cdd_agent.errors import BudgetSpent, ExitCode, GateClosed, UsageError
 from cdd_agent.events import AttemptStarted, Emit, Event, Notice, StepFinished
+from cdd_agent.generation.localize import LocalizationLog, Query, QueryAnswer, ToolName
 from cdd_agent.generation.plan import GenerationPlan, load_plan
 from cdd_agent.git.repository import CommitId
 from cdd_agent.repl.checkpoint_actions import CheckpointView
@@ -28,6 +29,7 @@ from cdd_agent.repl.review_actions import show_overview
 from cdd_agent.repl.screen import Screen
 from cdd_agent.repl.state import SessionState
 from cdd_agent.runs.back import Back
+from cdd_agent.runs.generation_results import measure_localization
 from cdd_agent.runs.output_folder import is_output, prepare_output
 from cdd_agent.runs.places import find_run, list_present
 from cdd_agent.runs.story import load_story
@@ -35,6 +37,7 @@ from cdd_agent.work.outcome import Covered
 from cdd_agent.work.state import RunState, Status
 from cdd_agent.work.state_file import load_state
 from tests.fakes.approval import approves
+from tests.fakes.clock import FakeClock
 from tests.fakes.demo import captured, in_process
 from tests.fakes.identity import git_identity
 from tests.fakes.program import EXAMPLES
@@ -340,6 +343,22 @@ def test_the_story_has_the_measures_of_the_report(output: Output) -> None:
     shown = " ".join(printed.getvalue().split())
     assert "Dependency validation 4 of 4 (100%) at least 80%, reached" in shown
     assert "<th scope=row>Dependency validation</th><td>4 of 4 (100%)" in format_page(story)
+
+
+def test_the_questions_of_agents_are_counted_with_who_answered(tmp_path: Path) -> None:
+    log, found = LocalizationLog(tmp_path / "3-green-localization.json", clock=FakeClock()), QueryAnswer
+    asked: tuple[tuple[ToolName, str, int], ...] = (("SearchGraph", "words", 2), ("ViewCode", "index", 2))
+    for tool, engine, number in (*asked, ("ViewCode", "index", 3)):
+        answer = found(text="x", engine=engine)
+        log.answer(Query(round=number, tool=tool, text="mean"), ask=lambda answer=answer: answer)  # type: ignore[misc]
+    event = {"time": "x", "event": "SymbolAnswered", "question": "rename", "symbol": "a.py::b", "engine": "ty"}
+    line = msgspec.json.encode({**event, "places": 1, "duration_ms": 2.0, "is_verified": True})
+    (tmp_path / "events.jsonl").write_bytes(line + b"\n" + b"{}\n")
+    measured = measure_localization(tmp_path, journal=tmp_path / "events.jsonl")
+    assert measured.answers == {"words": 1, "index": 2, "ty": 1}
+    assert (measured.queries, measured.rounds) == (3, 2)
+    assert None not in (measured.symbol_ms, measured.search_ms)
+    assert measure_localization(tmp_path / "none", journal=tmp_path / "none").answers == {}
 
 
 def test_a_subgraph_that_was_undone_is_generated_again(output: Output) -> None:
