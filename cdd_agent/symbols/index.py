@@ -47,6 +47,7 @@ class _IndexedFile:
     stamp: _Stamp
     symbols: tuple[Symbol, ...]
     problem: str
+    version: int = 0
 
 
 class Index:
@@ -81,6 +82,11 @@ class Index:
         """Return the paths of all Python files, sorted."""
         self.refresh()
         return tuple(sorted(self._files))
+
+    def list_versions(self) -> dict[str, int]:
+        """Return the path of each file -> a number, another one if the file has changed or may have changed."""
+        self.refresh()
+        return {path: each.version for path, each in self._files.items()}
 
     def read(self, path: str) -> bytes:
         """Return the bytes of a file of the index; raises ``UsageError``."""
@@ -229,7 +235,7 @@ class Index:
                 symbols = self.read_source(path).symbols
         except UsageError as error:
             problem = error.happened
-        self._files[path] = _IndexedFile(stamp, symbols, problem)
+        self._files[path] = _IndexedFile(stamp, symbols, problem, self.generation)
         self._count += len(symbols)
         for symbol in symbols:
             own = self._names.setdefault(symbol.last_name, {})

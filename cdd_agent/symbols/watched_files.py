@@ -25,7 +25,7 @@ class WatchedFiles:
     def __init__(self, index: Index) -> None:
         """Start with a server that knows no file."""
         self._index = index
-        self._known: dict[str, tuple[int, ...]] = {}
+        self._known: dict[str, int] = {}
         self._noted = set[str]()
 
     def forget(self) -> None:
@@ -38,24 +38,16 @@ class WatchedFiles:
 
     def take(self) -> dict[str, Change]:
         """Return the changes since the last call; at first all files are created."""
-        now = dict(self._measure_files())
+        now = self._index.list_versions()
         found: dict[str, Change] = dict.fromkeys(self._known.keys() - now.keys(), "removed")
-        for path, stamp in now.items():
+        for path, version in now.items():
             if path not in self._known:
                 found[path] = "created"
-            elif self._known[path] != stamp or path in self._noted:
+            elif self._known[path] != version or path in self._noted:
                 found[path] = "changed"
         self._known = now
         self._noted.clear()
         return found
-
-    def _measure_files(self) -> Iterable[tuple[str, tuple[int, ...]]]:
-        for path in self._index.list_paths():
-            try:
-                about = os.lstat(self._index.root / path)
-            except OSError:
-                continue
-            yield path, (about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns)
 
 
 class Position(NamedTuple):

@@ -102,6 +102,15 @@ def test_files_are_seen_that_were_written_moved_and_removed_meanwhile(
     }
 
 
+def test_changes_in_quick_succession_of_the_same_size_are_seen(ty: TyServer, index: Index) -> None:
+    path = index.root / "pkg" / "fed.py"
+    for _ in range(20):
+        path.write_text("import pkg.stats as s; s.calculate_mean()\n")
+        assert {each[:3] for each in list_uses(ty, index) if each[0] == "pkg/fed.py"} == {("pkg/fed.py", 1, 25)}
+        path.write_text("import pkg.stats as s; s .calculate_mean()")
+        assert {each[:3] for each in list_uses(ty, index) if each[0] == "pkg/fed.py"} == {("pkg/fed.py", 1, 26)}
+
+
 @pytest.mark.parametrize(
     ("path", "text"),
     [
