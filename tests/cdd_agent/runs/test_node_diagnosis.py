@@ -306,6 +306,7 @@ def test_a_run_that_is_killed_between_two_votes_does_not_ask_for_the_first_again
     assert kit.diagnoses == [("votes", "code", 2)]
 
 
+@pytest.mark.slow
 def test_a_regression_is_not_voted_on(kit: AskedKit) -> None:
     kit.nodes = (DOUBLE, TWICE)
     kit.say(TITLE, "red", RIGHT)
