@@ -41,8 +41,11 @@ class NamedNode:
 class SourceFile:
     """A Python file, and where its tree is in its text."""
 
-    def __init__(self, path: str, content: bytes) -> None:
-        """Read the bytes of a file; raises ``UsageError`` with the place if it cannot be parsed."""
+    def __init__(self, path: str, content: bytes, *, is_parsed: bool = True) -> None:
+        """Read the bytes of a file; raises ``UsageError`` with the place if it cannot be parsed.
+
+        Without ``is_parsed``, it is parsed when its tree is asked for.
+        """
         self.path = path
         self.content = content
         try:
@@ -52,15 +55,21 @@ class SourceFile:
             self.text = content.decode(self.encoding, "surrogateescape" if is_utf_8 else "strict")
         except (UnreadableSource, UnicodeError) as error:
             raise UsageError(f"{path} cannot be read: {error}.", hint=_HINT) from error
-        is_plain = is_utf_8 and self.text == self.shown and b"\0" not in content
-        reason = "" if is_plain else explain_unreadable(content)
+        self._is_plain = is_utf_8 and self.text == self.shown and b"\0" not in content
+        reason = "" if self._is_plain else explain_unreadable(content)
         if reason:
             raise UsageError(f"{path} cannot be read: {reason}.", hint=_HINT)
-        tree = parse(self.shown) if is_plain or find_syntax_error(content) is None else None
+        if is_parsed:
+            _ = self.tree
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        """The tree of the text; raises ``UsageError`` with the place of a syntax error."""
+        tree = parse(self.shown) if self._is_plain or find_syntax_error(self.content) is None else None
         if tree is None:
-            reason = find_syntax_error(content) or "Python refuses it"
-            raise UsageError(f"{path} cannot be parsed: {reason}.", hint="correct that line with EditFile first")
-        self.tree = tree
+            reason = find_syntax_error(self.content) or "Python refuses it"
+            raise UsageError(f"{self.path} cannot be parsed: {reason}.", hint="correct that line with EditFile first")
+        return tree
 
     @cached_property
     def shown(self) -> str:

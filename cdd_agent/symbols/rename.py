@@ -209,7 +209,9 @@ def make_changes(edits: Collection[TextEdit], symbol: Symbol, *, new: str, index
         )
         raise SymbolServerError(happened, hint=_ASK_NAMES)
     return {
-        path: _change_file(index.read_source(path), by_path[path], old=symbol.last_name, new=new)
+        path: _change_file(
+            SourceFile(path, index.read(path), is_parsed=False), by_path[path], old=symbol.last_name, new=new
+        )
         for path in sorted(by_path)
     }
 
@@ -252,7 +254,7 @@ def list_remaining(index: Index, name: str, *, changes: Mapping[str, RenamedFile
             content = changes[path].new if path in changes else index.read(path)
             if name.isascii() and name.encode() not in content:
                 continue
-            source = SourceFile(path, content)
+            source = SourceFile(path, content, is_parsed=False)
         except UsageError:
             continue
         hits = [source.find_place(hit.start()) for hit in word.finditer(source.shown)]

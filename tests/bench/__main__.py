@@ -11,7 +11,20 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tests.bench import evidence, exercised, generation, impact, jobs, reporters, requests, scale, search, startup, step
+from tests.bench import (
+    evidence,
+    exercised,
+    generation,
+    impact,
+    jobs,
+    reporters,
+    requests,
+    scale,
+    search,
+    startup,
+    step,
+    symbols,
+)
 from tests.bench.agents import installed_agents
 from tests.bench.peers import installed_peers
 
@@ -28,6 +41,7 @@ PARTS: Mapping[str, Callable[[Path, bool], bool]] = {
     "impact": lambda folder, quick: impact.show(folder / "impact", quick=quick),
     "generation": lambda folder, quick: generation.show(folder / "generation"),
     "search": lambda folder, quick: search.show(),
+    "symbols": lambda folder, quick: symbols.show(folder / "symbols", quick=quick),
     "exercised": lambda folder, quick: exercised.show(folder / "exercised", installed_agents()),
 }
 """Name -> the function that prints the figures of a part, and returns whether its bars are kept."""
