@@ -294,11 +294,14 @@ class _Inquiry:
         return _CHOICES[self._context.choose(question, tuple(text for _, text in _CHOICES))][0]
 
     def _export(self, ballot: Ballot) -> str:
-        """Write the debug context for a person, and return its path, in the project if it is there."""
+        """Write the debug context for a person, and return its path, or why there is none."""
         parts = ["\n".join(f"- {vote}" for vote in ballot.votes), "The planning graph:", _indent(self._stated)]
         if self._examples is not None:
             parts += ["Further examples:", _indent(self._evidence.outcomes)]
-        path = self.diagnosis.localization.export_debug_context(self.report, votes="\n\n".join(parts))
+        try:
+            path = self.diagnosis.localization.export_debug_context(self.report, votes="\n\n".join(parts))
+        except UsageError as error:  # a file of the node cannot be shown
+            return f"missing: {error.happened.rstrip('.')}"
         project = self._context.project
         return str(path.relative_to(project) if path.is_relative_to(project) else path)
 
