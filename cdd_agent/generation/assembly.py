@@ -263,6 +263,7 @@ def write_readme(info: ProjectInfo, graph: Graph, *, layout: Layout, outcome: Ge
     total = outcome.counts.total()
     proved = f"{outcome.proved} of {format_count(total, 'node')} {'is' if total == 1 else 'are'} proved by tests."
     report = "[the report](docs/generation_report.md)"
+    run = "pytest tests/" if outcome.given_tests is None else "pytest"
     sections = [
         f"# {escape_markdown(info.title)}",
         info.overview,
@@ -274,7 +275,7 @@ def write_readme(info: ProjectInfo, graph: Graph, *, layout: Layout, outcome: Ge
         "## Modules",
         "\n".join(_list_modules(graph, layout)),
         "## Tests",
-        _fence("pip install -r requirements-dev.txt\npytest tests/", language="sh"),
+        _fence(f"pip install -r requirements-dev.txt\n{run}", language="sh"),
     ]
     return "\n\n".join(sections) + "\n"
 

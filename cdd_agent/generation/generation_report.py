@@ -266,13 +266,14 @@ def _list_bounded(heading: str, lines: Sequence[str], *, shows_none: bool = True
 
 
 def _write_validation(outcome: GenerationOutcome) -> Iterator[str]:
+    run = "pytest tests/" if outcome.given_tests is None else "pytest"  # given tests can have another folder
     yield "## Repository Validation"
     yield ""
     match outcome.installation:
         case Installed() as found:
             yield "- ✅ `pip install -e .` succeeds in a new environment"
             mark = _mark(found.passed == found.tests)
-            yield f"- {mark} `pytest tests/` runs there ({found.passed}/{found.tests} tests pass)"
+            yield f"- {mark} `{run}` runs there ({found.passed}/{found.tests} tests pass)"
             yield f"- ✅ {format_count(found.modules, 'module')} can be imported there"
         case NotInstalled(act="install", reason=reason):
             yield f"- ❌ `pip install -e .` fails: {escape_markdown(reason)}"
@@ -281,7 +282,7 @@ def _write_validation(outcome: GenerationOutcome) -> Iterator[str]:
             yield f"- ❌ Some modules cannot be imported there: {escape_markdown(reason)}"
         case NotInstalled(act="test", reason=reason):
             yield "- ✅ `pip install -e .` succeeds in a new environment"
-            yield f"- ❌ `pytest tests/` does not run there: {escape_markdown(reason)}"
+            yield f"- ❌ `{run}` does not run there: {escape_markdown(reason)}"
         case NotVerified(reason=reason):
             yield f"- ⚠️ `pip install -e .` is not verified: {escape_markdown(reason)}"
     counts = outcome.counts

@@ -10,8 +10,8 @@ from cdd_agent.generation.package_files import walk
 from cdd_agent.storage import read_ordinary
 from cdd_agent.testrun.plain_run import read_folder_settings, split_words
 
-TESTS = "tests"
-"""The folder of the tests in the repository."""
+_FOLDERS = ("tests", "test")
+"""Names that a folder with tests keeps; any other becomes the first one."""
 SETTINGS = "pytest.ini"
 _CONFTEST = "conftest.py"
 _OPTIONS = ("--asyncio-mode", "--import-mode", "-k", "-m", "-p", "-W")
@@ -35,7 +35,7 @@ def read_tests(place: Path) -> dict[str, bytes]:
     found = {path: _CONFTEST for path in above if path.is_file() and not path.is_symlink()}
     chosen = dict([*found.items()][:1])
     for path in [place] if place.is_file() else walk(place):
-        chosen[path] = f"{TESTS}/{path.name if place.is_file() else path.relative_to(place).as_posix()}"
+        chosen[path] = f"{_name_folder(place)}/{path.name if place.is_file() else path.relative_to(place).as_posix()}"
     files, size = dict[str, bytes](), 0
     for path, inside in chosen.items():
         try:
@@ -57,7 +57,7 @@ def write_settings(place: Path) -> str:
     >>> write_settings(Path("/nowhere/tests"))
     '[pytest]\\npythonpath = src\\ntestpaths = tests\\n'
     """
-    settings = {"pythonpath": SOURCES, "testpaths": TESTS}
+    settings = {"pythonpath": SOURCES, "testpaths": _name_folder(place)}
     for folder in _list_folders(place):
         found = read_folder_settings(folder) or {}
         paths = [_move(folder / path, place.resolve()) for path in split_words(found.get("pythonpath"))]
@@ -87,7 +87,12 @@ def _move(path: Path, place: Path) -> str:
     path = path.resolve()
     if path == place.parent:
         return "."
-    return Path(TESTS, path.relative_to(place)).as_posix() if path.is_relative_to(place) else ""
+    return Path(_name_folder(place), path.relative_to(place)).as_posix() if path.is_relative_to(place) else ""
+
+
+def _name_folder(place: Path) -> str:
+    """Return the name of the folder of the tests in the repository."""
+    return place.name if place.is_dir() and place.name in _FOLDERS else _FOLDERS[0]
 
 
 def _select_options(words: Iterable[str]) -> Iterator[str]:

@@ -306,7 +306,7 @@ class Round:
     status_of: StatusOf
     report: SuiteReport | None = None
     """Of the attempt before."""
-    is_test: Callable[[str], bool] = lambda path: path.startswith("tests/")
+    is_test: Callable[[str], bool] = lambda path: path.startswith(("tests/", "test/"))
     votes: str = ""
     """The votes about the attempt before; empty if there were none."""
     debug_path: Path | None = None

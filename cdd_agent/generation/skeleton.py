@@ -50,6 +50,8 @@ __pycache__/
 build/
 dist/
 """
+NO_TESTS = "tests/.gitkeep"
+"""The file that keeps the folder of the tests while there are none."""
 PYTEST_INI = f"""\
 [pytest]
 addopts = --import-mode=importlib
@@ -66,7 +68,7 @@ def make_skeleton(graph: Graph, layout: Layout) -> Mapping[str, str]:
         ".gitignore": GITIGNORE,
         "pyproject.toml": write_pyproject(describe_project(graph, layout), layout, has_readme=False),
         "pytest.ini": PYTEST_INI,
-        "tests/.gitkeep": "",
+        NO_TESTS: "",
     }
     return dict(sorted(texts.items()))
 

@@ -97,7 +97,7 @@ class NodeDiagnosis:
         facts = Facts(
             report=report,
             rerun=rerun,
-            own=frozenset({"tests", "conftest", *modules}),
+            own=frozenset({"tests", "test", "conftest", *modules}),
             environment=environment,
             required=required,
             install=f"{shlex.quote(str(python))} -m pip install",

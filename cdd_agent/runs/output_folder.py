@@ -8,7 +8,7 @@ from types import MappingProxyType
 from cdd_agent.errors import CddError, UsageError, format_count
 from cdd_agent.generation.generation_report import GRAPH
 from cdd_agent.generation.plan import GenerationPlan
-from cdd_agent.generation.skeleton import make_skeleton
+from cdd_agent.generation.skeleton import NO_TESTS, make_skeleton
 from cdd_agent.git.commits import commit_paths, require_identity
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.storage import write_atomic
@@ -83,6 +83,8 @@ def prepare_output(
         files = {path: text.encode() for path, text in make_skeleton(plan.graph, plan.layout).items()}
         if keeps_graph:
             files[GRAPH] = encode_graph(plan.graph)
+        if plan.has_user_tests:
+            del files[NO_TESTS]  # they can have another folder
         create_repository(folder, {**files, **more}, plan=plan)
     (folder / _BEGUN).unlink(missing_ok=True)
 

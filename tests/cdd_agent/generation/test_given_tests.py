@@ -55,7 +55,7 @@ def test_options_that_choose_tests_and_paths_to_them_come_along(tmp_path: Path) 
         "[pytest]\naddopts = -ra --cov=src -m 'not slow' -p no:cov\npythonpath = . src test/lib\nnorecursedirs = bad\n"
     )
     assert write_settings(tmp_path / "test") == (
-        "[pytest]\npythonpath = src . tests/lib\ntestpaths = tests\naddopts = -m 'not slow' -p no:cov\n"
+        "[pytest]\npythonpath = src . test/lib\ntestpaths = test\naddopts = -m 'not slow' -p no:cov\n"
         "norecursedirs = bad\n"
     )
 
@@ -65,6 +65,14 @@ def test_the_nearest_conftest_above_the_tests_comes_along(tmp_path: Path) -> Non
     tests.mkdir(parents=True)
     for path in (tmp_path / "conftest.py", tmp_path / "project" / "conftest.py", tests / "test_a.py"):
         path.write_text(path.parent.name)
-    assert {*read_tests(tests)} == {"tests/test_a.py"}, "pytest does not know where the project ends"
+    assert {*read_tests(tests)} == {"test/test_a.py"}, "pytest does not know where the project ends"
     (tmp_path / "project" / "pytest.ini").write_text("[pytest]\n")
-    assert read_tests(tests) == {"conftest.py": b"project", "tests/test_a.py": b"test"}
+    assert read_tests(tests) == {"conftest.py": b"project", "test/test_a.py": b"test"}
+
+
+def test_a_folder_keeps_the_usual_names_and_gets_one_of_them_else(tmp_path: Path) -> None:
+    for name, expected in (("tests", "tests"), ("test", "test"), ("checks", "tests")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "test_a.py").write_text("")
+        assert {*read_tests(tmp_path / name)} == {f"{expected}/test_a.py"}
+        assert f"testpaths = {expected}\n" in write_settings(tmp_path / name)
