@@ -68,6 +68,7 @@ from cdd_agent.sandbox.port import ISOLATING_LEVELS, Access, Sandbox
 from cdd_agent.shell.permission import Permission
 from cdd_agent.storage import private_folder, read_ordinary, write_atomic
 from cdd_agent.symbols.index import Index
+from cdd_agent.symbols.project import Symbols
 from cdd_agent.symbols.serena import SerenaServer
 from cdd_agent.symbols.symbol import SymbolServer
 from cdd_agent.symbols.ty import TyServer
@@ -157,6 +158,9 @@ class Composition:
         servers = tuple(each for each in orders[self.settings.symbols] if each is not None)
         self._symbol_servers += servers
         return servers
+
+    def _make_symbols(self, index: Index, *, sandbox: Sandbox) -> Symbols:
+        return Symbols(index, servers=self.make_symbol_servers(index, sandbox=sandbox), emit=self.emit)
 
     def _make_token(self, *names: str) -> str:
         return derive_token(self._secret, str(self.root), *names)
@@ -658,11 +662,9 @@ class Composition:
         suite = suite.with_test_limit(policy.seconds_per_test)
         if policy.traces:
             suite = suite.with_tracing()
+        list_ignored = partial(workplace.tree.list_ignored_in, suite.root)
         workspace = Workspace(
-            suite.root,
-            shown_at=self.root,
-            on_write=partial(report_change, emit=self.emit),
-            list_ignored=partial(workplace.tree.list_ignored_in, suite.root),
+            suite.root, shown_at=self.root, on_write=partial(report_change, emit=self.emit), list_ignored=list_ignored
         )
         inside = suite.root.resolve().relative_to(workplace.tree.root.resolve())
         allowed = [path for given in self.options.allow_files for path in (given, str(inside / given))]
@@ -672,6 +674,7 @@ class Composition:
             workplace=workplace,
             snapshots=TreeStore(workplace.tree, left_out=left_out),
             workspace=workspace,
+            symbols=self._make_symbols(Index(suite.root, list_ignored=list_ignored), sandbox=suite.sandbox),
             suite=suite,
             model=self.model,
             policy=policy,

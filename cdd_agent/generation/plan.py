@@ -1,5 +1,6 @@
 """The plan of a generation: the nodes of a graph in order, their files, and their text for the model. Pure."""
 
+import ast
 import hashlib
 import json
 import re
@@ -10,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 from cdd_agent.generation.layout import Layout
-from cdd_agent.generation.signatures import Kind, find_open_questions, list_type_names
+from cdd_agent.generation.signatures import Kind, find_open_questions, list_stubs, list_type_names, read_signature
 from cdd_agent.storage import read_ordinary
 from cdd_agent.tickets.graph import (
     Graph,
@@ -105,6 +106,19 @@ class GenerationPlan:
     """The file of the graph."""
     has_user_tests: bool = False
     """Whether the user gives the tests, so that none are written."""
+
+    @cached_property
+    def planned_names(self) -> Mapping[tuple[str, str], str]:
+        """The file and the qualified name of each definition, members of classes too -> the title of its node."""
+        found = dict[tuple[str, str], str]()
+        for node in self.nodes:
+            for each in node.definitions:
+                path, title = self.layout.map_path(each.file_path), self.layout.title_of(node)
+                found[path, each.name] = title
+                for statement in read_signature(each, type=node.type, known=self.type_names).statements:
+                    if isinstance(statement, ast.ClassDef):
+                        found |= {(path, f"{each.name}.{name}"): title for name, _ in list_stubs(statement.body)}
+        return found
 
     @cached_property
     def specification(self) -> str:

@@ -31,7 +31,7 @@ from cdd_agent.runs.node_diagnosis import NodeDiagnosis
 from cdd_agent.runs.node_localization import NodeLocalization
 from cdd_agent.runs.private_branch import PrivateBranch
 from cdd_agent.runs.run import Run, Source
-from cdd_agent.symbols.index import Index
+from cdd_agent.symbols.symbol import Symbol
 from cdd_agent.tdd.context import Brief, Context, Phase, Policy, ResumeCommands, SuiteTask, WorkItem
 from cdd_agent.tdd.instructions import describe_item
 from cdd_agent.tdd.phase_run import Ending, How
@@ -119,8 +119,6 @@ class GraphNodes:
         """The run, once it is open."""
         self._before: tuple[Path, SuiteReport, Mapping[str, Collection[str]]] | None = None
         """The results of ``_read_results``, and where the report is."""
-        self._definitions: Index | None = None
-        """The definitions in the files of the run."""
 
     def adapt_policy(self, policy: Policy) -> Policy:
         """Return ``policy`` with the rules of this workflow."""
@@ -381,7 +379,14 @@ class GraphNodes:
         if phase != "green":
             return made
         places = self._make_localization(item, node=node, context=context)
-        return replace(made, make_tools=places.make_tools, find_places=places.describe_places)
+        return replace(
+            made, make_tools=places.make_tools, find_places=places.describe_places, keep_name=self._keep_name
+        )
+
+    def _keep_name(self, symbol: Symbol) -> str:
+        """Return why a definition keeps its name: the graph has it, and other nodes and tests go by it."""
+        title = self.plan.planned_names.get((symbol.path, symbol.name))
+        return "" if title is None else f"the graph names it, in {title}."
 
     def _complete_files(self, node: Node, workspace: Workspace) -> Iterator[str]:
         """Write the code of a node's files that waited for it, and imports where only one can be meant."""
@@ -437,14 +442,13 @@ class GraphNodes:
     def _make_localization(self, item: WorkItem, *, node: Node, context: Context) -> NodeLocalization:
         run = self._run
         assert run is not None
-        if self._definitions is None or self._definitions.root != context.workspace.root:
-            self._definitions = Index(context.workspace.root)
+        assert context.symbols is not None
         return NodeLocalization(
             localizer=self._localizer,
             node=node,
             item=item,
             context=context,
-            definitions=self._definitions,
+            definitions=context.symbols,
             clock=run.clock,
             read_state=lambda: run.state,
         )
@@ -556,6 +560,7 @@ def adapt_policy(policy: Policy) -> Policy:
         named_only=True,
         targets_first=True,
         defers_checks=True,
+        has_symbols=True,
     )
 
 

@@ -14,6 +14,7 @@ from threading import Thread
 from typing import Literal, Protocol, TypeAlias
 
 from cdd_agent.agent.loop import AgentRun
+from cdd_agent.agent.symbol_tools import KeepName
 from cdd_agent.agent.tools import Tool
 from cdd_agent.config.options import Choose
 from cdd_agent.config.settings import Settings
@@ -27,6 +28,7 @@ from cdd_agent.model.conversation import HearUser, Model, draw_token
 from cdd_agent.review import Comments
 from cdd_agent.sandbox.supervised import end_runs
 from cdd_agent.shell.permission import Permission
+from cdd_agent.symbols.project import Symbols
 from cdd_agent.tdd.kinds import FileKinds
 from cdd_agent.tdd.workplace import Workplace
 from cdd_agent.testrun.impact import ImpactMap, find_impact, load_impact, save_impact
@@ -183,6 +185,8 @@ class Policy:
     """Failed tests that should pass run again on the same files; if all pass then, that counts."""
     runs_targets_only: bool = False
     """GREEN runs only the files of the item's tests; the other tests count as in the baseline."""
+    has_symbols: bool = False
+    """From the second attempt on, the model has tools that find and change definitions."""
     traces: bool = False
     """Runs of tests note the functions that each test enters."""
 
@@ -234,6 +238,7 @@ class Brief:
     """Returns further test files that the change of an attempt can break, if only the files of targets run."""
     find_waiting: Callable[[SuiteReport], Collection[str]] | None = None
     """Returns the failing tests that wait for code of later items: GREEN need not make them pass."""
+    keep_name: KeepName = lambda _: ""
     make_tools: Callable[[int], tuple[Tool, ...]] = lambda _: ()
     """Returns further tools for an attempt, by its number; they are offered from the second one on."""
     find_places: Callable[[int], str] = lambda _: ""
@@ -451,6 +456,8 @@ class Context:
     """The files of unusual kinds that the developer has allowed, relative to the work tree."""
     declined: set[str] = field(default_factory=set)
     """Those that the developer has declined."""
+    symbols: Symbols | None = None
+    """The definitions in the files of the run."""
     outlines: dict[str, str] = field(default_factory=dict)
     """Commit with which a step began -> the outline of the project there; at most one."""
     comments: Comments | None = None

@@ -149,6 +149,8 @@ class PhaseAgent:
             widen=self._widen,
             answer=self.answers.note if self.answers.list_open() else None,
             # Most first attempts write what they were shown, so the descriptions of more tools would only cost.
+            has_symbols=self.task.context.policy.has_symbols and bool(self.task.earlier),
+            keep_name=brief.keep_name,
             further=brief.make_tools(self.task.number) if self.task.earlier else (),
         )
         return make_tools(self.task.make_locks(), self.task.context, offer=offer)

@@ -3,14 +3,16 @@
 import errno
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated
 
 from msgspec import Meta
 
 from cdd_agent.agent.editing import KnownFiles, MayWrite
+from cdd_agent.agent.symbol_tools import KeepName, RenameRules, make_symbol_tools
 from cdd_agent.agent.tools import (
     Tool,
     ToolOutput,
@@ -29,6 +31,7 @@ from cdd_agent.tdd.context import Context, WorkItem
 from cdd_agent.tdd.instructions import format_failures
 from cdd_agent.tdd.verdict import PhaseLocks
 from cdd_agent.testrun.foreign import make_syntax_check
+from cdd_agent.testrun.impact import load_impact
 from cdd_agent.testrun.suite import SuiteRun
 from cdd_agent.untrusted.keys import mask
 from cdd_agent.work.state import StepExecution
@@ -58,6 +61,9 @@ class ToolOffer:
     """Returns the tests that the gate runs, if they contain the given ones: it can use the results then."""
     answer: Callable[["CommentAnswer"], None] | None = None
     """Adds AnswerComment."""
+    has_symbols: bool = False
+    """Adds the tools that find and change definitions."""
+    keep_name: KeepName = lambda _: ""
     further: tuple[Tool, ...] = ()
     """Tools of the workflow."""
 
@@ -92,6 +98,16 @@ def make_tools(locks: PhaseLocks, context: Context, *, offer: ToolOffer = ToolOf
         variables=context.suite.variables,
         timeout_s=context.suite.timeout_s,
     )
+    symbol_tools: tuple[Tool, ...] = ()
+    if offer.has_symbols and context.symbols is not None:
+        symbol_tools = make_symbol_tools(
+            context.symbols,
+            context.workspace,
+            may_write=check,
+            known=seen,
+            rules=RenameRules(keep_name=offer.keep_name, watch_tests=partial(_watch_tests, context)),
+            find_error=find_error,
+        )
     return (
         read,
         *(replace(tool, follow_up=report_tests) if offer.after_writing else tool for tool in writing),
@@ -101,8 +117,31 @@ def make_tools(locks: PhaseLocks, context: Context, *, offer: ToolOffer = ToolOf
         make_completion_tool(),
         make_blocked_tool(),
         *((make_answer_tool(offer.answer),) if offer.answer is not None else ()),
+        *symbol_tools,
         *offer.further,
     )
+
+
+def _watch_tests(context: Context, paths: Collection[str]) -> Callable[[], str]:
+    """Run the tests that enter these files, or all; return a function that says which of them fail later."""
+    entered = load_impact(context.impact_path).files
+    files = {
+        test.partition("::")[0] for key, tests in entered.items() if key.partition("::")[0] in paths for test in tests
+    }
+    targets = tuple(sorted(files))
+
+    def list_passing() -> frozenset[str]:
+        report = context.run_targets("the tests that a rename can break", targets=targets).report
+        cases = () if report is None else report.tests
+        return frozenset(case.nodeid for case in cases if case.outcome == "passed")
+
+    before = list_passing()
+
+    def find_broken() -> str:
+        broken = sorted(before - list_passing()) if before else ()
+        return f"tests fail that passed before: {join_first(broken, most=_MAX_CANDIDATES)}" if broken else ""
+
+    return find_broken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

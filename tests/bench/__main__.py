@@ -23,6 +23,7 @@ from tests.bench import (
     search,
     startup,
     step,
+    symbol_tools,
     symbols,
 )
 from tests.bench.agents import installed_agents
@@ -42,10 +43,11 @@ PARTS: Mapping[str, Callable[[Path, bool], bool]] = {
     "generation": lambda folder, quick: generation.show(folder / "generation"),
     "search": lambda folder, quick: search.show(),
     "symbols": lambda folder, quick: symbols.show(folder / "symbols", quick=quick),
+    "symbol_tools": lambda folder, quick: symbol_tools.show(folder / "symbol_tools"),
     "exercised": lambda folder, quick: exercised.show(folder / "exercised", installed_agents()),
 }
 """Name -> the function that prints the figures of a part, and returns whether its bars are kept."""
-LONG = ("jobs", "generation", "exercised")
+LONG = ("jobs", "generation", "symbol_tools", "exercised")
 """Parts that ``--quick`` leaves out."""
 
 

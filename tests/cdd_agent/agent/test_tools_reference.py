@@ -3,6 +3,8 @@ from pathlib import Path
 
 import pytest
 
+from cdd_agent.agent.editing import KnownFiles
+from cdd_agent.agent.symbol_tools import make_symbol_tools
 from cdd_agent.agent.tools import (
     Tool,
     make_bash_tool,
@@ -26,6 +28,7 @@ from cdd_agent.model.conversation import ToolSpec
 from cdd_agent.sandbox.port import Access
 from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.symbols.index import Index
+from cdd_agent.symbols.project import Symbols
 from cdd_agent.tdd.tools import make_answer_tool
 from cdd_agent.tickets import ticket as tickets
 from cdd_agent.workspace.files import Workspace
@@ -78,7 +81,9 @@ def test_the_reference_names_every_tool_and_every_input_in_order(tmp_path: Path)
         make_answer_tool(lambda _: None),
     ]
     offered = []
-    further = (tool.spec for tool in make_localization_tools(tmp_path))
+    symbols = Symbols(Index(tmp_path))
+    of_symbols = make_symbol_tools(symbols, workspace, may_write=lambda _: None, known=KnownFiles())
+    further = (tool.spec for tool in (*make_localization_tools(tmp_path), *of_symbols))
     for tool in (*(tool.spec for tool in tools), *of_conversations(workspace), *further):
         inputs = tool.input_schema["properties"]
         assert isinstance(inputs, dict)

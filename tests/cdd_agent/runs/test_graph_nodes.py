@@ -381,3 +381,21 @@ def test_a_stub_may_raise_what_no_docstring_can_name(kit: Kit) -> None:
     kit.nodes = (leaf("double", FIRST, signature="def double(x: int) -> int: ...", docstring=raising),)
     kit.run()
     assert kit.made.step(1).expects == ("BaseException",)
+
+
+def test_the_second_attempt_corrects_the_body_alone_and_cannot_rename_what_the_graph_names(kit: Kit) -> None:
+    kit.say("first.double", "red", write_tests("first", "double"))
+    kit.say("first.double", "green", BAD)
+    place = {"file_path": FIRST, "name": "double"}
+    calls = [
+        ("RenameSymbol", {**place, "new_name": "times_two"}),
+        ("ReplaceSymbolBody", {**place, "body": "return 2 * x"}),
+        ("CompleteImplementation", {"implementation_files": []}),
+    ]
+    content = [{"type": "tool_use", "name": name, "input": fields} for name, fields in calls]
+    kit.turns.append({"when": "^Work: generate kit first.double green attempt 2$", "content": content})
+    (step,) = kit.run(1)
+    answers = [event for event in kit.seen if isinstance(event, ToolReturned)]
+    assert "the graph names it, in first.double" in next(each.summary for each in answers if not each.ok)
+    assert list_attempts(step) == AGAIN
+    assert kit.read(FIRST) == GOOD[FIRST]

@@ -9,6 +9,8 @@ from cdd_agent.errors import UsageError
 from cdd_agent.evidence.clean_copy import find_layout
 from cdd_agent.model.conversation import JSON
 from cdd_agent.shell.permission import CommandAnswer, CommandQuestion, Permission
+from cdd_agent.symbols.index import Index
+from cdd_agent.symbols.project import Symbols
 from cdd_agent.tdd.context import Context, Phase
 from cdd_agent.tdd.tools import ToolOffer, find_test, make_tools
 from cdd_agent.tdd.verdict import PhaseLocks
@@ -276,3 +278,24 @@ def test_a_bare_name_runs_a_known_test_and_one_that_was_just_written(context: Co
     assert asked[-3:] == [known, ("tests/test_new.py::TestNew::test_free",), ("tests/test_new.py::TestNew",)]
     assert "There is no test test_lost." in tool.run({"targets": ["test_lost"]}).text
     assert len(project.fake.asked) == len(asked), "nothing runs for a name that is unknown"
+
+
+def test_a_rename_is_refused_with_the_locked_tests_that_it_reaches_and_taken_back_if_a_test_breaks(
+    project: Project,
+) -> None:
+    source = "def rate():\n    return 19\n\n\ndef gross(x):\n    return x + rate()\n"
+    test = (
+        "import vat\n\n\ndef test_rate():\n    assert getattr(vat, 'rate')() == 19\n\n\n"
+        "def test_gross():\n    assert vat.gross(1) == 20\n"
+    )
+    context = begin(project)
+    context = replace(context, symbols=Symbols(Index(context.workspace.root)))
+    write(context, "vat.py", source)
+    write(context, "tests/test_vat.py", test)
+    locks = PhaseLocks(phase="green", layout=find_layout(context.workplace.tree, context.suite))
+    rename = named(make_tools(locks, context, offer=ToolOffer(has_symbols=True)), "RenameSymbol")
+    reached = rename.run({"file_path": "vat.py", "name": "gross", "new_name": "total"})
+    assert (reached.is_error, "tests/test_vat.py may not be written" in reached.text) == (True, True)
+    broken = rename.run({"file_path": "vat.py", "name": "rate", "new_name": "percent"})
+    assert (broken.is_error, "tests/test_vat.py::test_rate" in broken.text) == (True, True)
+    assert (context.workspace.root / "vat.py").read_text() == source
