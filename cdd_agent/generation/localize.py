@@ -6,8 +6,9 @@ one that is repeated is answered from there, and the next attempt learns which s
 
 import hashlib
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
@@ -21,7 +22,17 @@ from cdd_agent.errors import BudgetSpent, UsageError, join_first, suggest
 from cdd_agent.generation.layout import Layout
 from cdd_agent.generation.search import GraphSearch, Match, split_words
 from cdd_agent.generation.traceability import list_failures
-from cdd_agent.generation.views import STUB, CodeView, Definitions, GraphNeeds, to_json, view_file
+from cdd_agent.generation.views import (
+    MOST_NEEDED_LINES,
+    STUB,
+    Body,
+    CodeView,
+    Definitions,
+    GraphNeeds,
+    cut_body,
+    to_json,
+    view_file,
+)
 from cdd_agent.storage import load_record, write_atomic
 from cdd_agent.symbols.symbol import Symbol
 from cdd_agent.tdd.instructions import format_failures
@@ -29,7 +40,8 @@ from cdd_agent.tickets.graph import Graph, Node, NodeId
 from cdd_agent.untrusted.keys import mask
 from cdd_agent.untrusted.text import clean, shorten
 from cdd_agent.workspace.files import Workspace
-from pytest_tdd_agent.report import Failure, SuiteReport
+from pytest_tdd_agent.comparison import strip_parameters
+from pytest_tdd_agent.report import SuiteReport
 
 MOST_QUERIES = 20
 """Questions of one round that are answered."""
@@ -182,34 +194,58 @@ class Clue:
 
 
 def list_clues(report: SuiteReport, *, is_test: Callable[[str], bool], names: Collection[str]) -> tuple[Clue, ...]:
-    """Return what the failures of a report name, the calls nearest to the fault first.
+    """Return what the failures of a report name: calls first, the nearest to the fault before others.
 
     Frames of tests are left out: a test is not the fault that a body can mend. ``names`` are those that count in the
-    code that failed.
+    code and the names of tests.
     """
-    found: dict[Clue, None] = {}
+    ranks: tuple[dict[Clue, None], ...] = ({}, {}, {}, {})
     for nodeid, failure in [*list_failures(report)][:_MOST_FAILURES]:
-        where = shorten(nodeid.rpartition("::")[2], 80)
+        test = strip_parameters(nodeid).rpartition("::")[2]
+        where = shorten(test, 80)
         frames = [(each.path, each.line) for each in reversed(failure.frames)]
         for path, line in [(failure.path or "", failure.line or 0), *frames]:
             if path and not is_test(path):
-                found[Clue(why=f"line {line} is in the traceback of {where}", path=path, line=line)] = None
+                ranks[0][Clue(why=f"line {line} is in the traceback of {where}", path=path, line=line)] = None
         if failure.missing_name:
-            found[Clue(why=f"{where} lacks it", name=failure.missing_name.rpartition(".")[2])] = None
-        for name in _list_names(failure, names):
-            found[Clue(why=f"the code that fails in {where} names it", name=name)] = None
-    return tuple(found)[:_MOST_CLUES]
+            ranks[0][Clue(why=f"{where} lacks it", name=failure.missing_name.rpartition(".")[2])] = None
+        failing = "\n".join(_CODE_LINE.findall(failure.text))
+        # A fixture or a variable can hide the name in the line that fails.
+        around = ((failing, "the code that fails in {} names it"), (failure.text, "{} names it"))
+        for rank, (text, why) in zip((ranks[1], ranks[3]), around, strict=True):
+            found = [name for name in dict.fromkeys(_NAME.findall(text)) if name in names]
+            rank.update(dict.fromkeys(Clue(why=why.format(where), name=name) for name in found))
+        tested = find_tested_name(test, names)
+        if tested:
+            ranks[2][Clue(why=f"{where} has its name", name=tested)] = None
+    seen = set[str]()
+    kept = []
+    for clue in (each for rank in ranks for each in rank):
+        if not clue.name or clue.name not in seen:
+            kept.append(clue)
+        seen.add(clue.name)
+    return tuple(kept[:_MOST_CLUES])
 
 
-def _list_names(failure: Failure, names: Collection[str]) -> list[str]:
-    text = "\n".join(_CODE_LINE.findall(failure.text))
-    return [name for name in dict.fromkeys(_NAME.findall(text)) if name in names]
+def find_tested_name(test: str, names: Collection[str]) -> str:
+    """Return the longest of ``names`` that the name of a test contains; empty if there is none.
+
+    >>> find_tested_name("test_calculate_mean_of_one", {"mean", "calculate_mean", "one_of"})
+    'calculate_mean'
+    """
+    words = f"_{test.lower().removeprefix('test_')}_"
+    return max(
+        (name for name in names if f"_{name.lower().strip('_')}_" in words),
+        key=lambda name: (len(name), name),
+        default="",
+    )
 
 
 def phrase_query(report: SuiteReport) -> str:
-    """Return a search for what the first failure is about: the words of the test's name and of the message."""
+    """Return a search for the subject of the first failure: the names of the test and its file, and the message."""
     nodeid, failure = next(list_failures(report), ("", None))
-    words = [word for word in split_words(nodeid.rpartition("::")[2].partition("[")[0]) if word != "test"]
+    named = strip_parameters(nodeid).rpartition("/")[2].replace(".py", "")
+    words = [*dict.fromkeys(word for word in split_words(named) if word not in ("test", "tests"))]
     message = failure.message.partition("\n")[0] if failure is not None else ""
     words += [word for word in _NAME.findall(message) if word not in ("AssertionError", "assert")]
     return shorten(" ".join(words), 200)
@@ -358,10 +394,34 @@ class Round:
             if not self.workspace.exists(path):
                 views.append(CodeView(path=path, problem=STUB))
                 continue
-            views.append(view_file(path, self.definitions, read=self._read_lines, names=wanted))
+            view = view_file(path, self.definitions, read=self._read_lines, names=wanted)
+            views.append(replace(view, needed=tuple(self._list_needed(path, wanted))))
         texts = [to_json(view) if as_json else str(view) for view in views]
         has_found = any(view.interfaces for view in views)
         return QueryAnswer(text="\n\n".join(texts), engine="index", has_found=has_found)
+
+    def _list_needed(self, path: str, names: Iterable[str]) -> Iterator[Body]:
+        """Yield the code of the nodes that definitions of a file need directly, as far as it fits."""
+        room = MOST_NEEDED_LINES
+        for needed_path, name in self._find_needed(path, names):
+            with suppress(UsageError):  # missing, or cannot be parsed
+                found = [each for each in self.definitions.list_file(needed_path) if each.name == name]
+                for symbol in found:
+                    room -= symbol.end_line - symbol.line + 1
+                    if room < 0:
+                        return
+                    yield cut_body(symbol, self._read_lines(needed_path))
+
+    def _find_needed(self, path: str, names: Iterable[str]) -> Iterator[tuple[str, str]]:
+        """Yield path and name of what definitions of a file need directly."""
+        localizer, seen = self.localizer, {(path, name) for name in names}
+        for owner in dict.fromkeys(filter(None, (localizer.owners.get(each) for each in sorted(seen)))):
+            for node in localizer.dependencies.needs[owner]:
+                for each in localizer.graph.by_id[node].definitions:
+                    place = (localizer.layout.map_path(each.file_path), each.name)
+                    if place not in seen:
+                        seen.add(place)
+                        yield place
 
     def _find_definitions(self, place: str) -> dict[str, list[str]]:
         """Return path -> names of definitions that a place means; raises ``UsageError`` for neither file nor node."""
@@ -452,10 +512,12 @@ class Round:
 
         def view_code(given: ViewCodeInput) -> ToolOutput:
             text = " ".join(filter(None, (given.place, given.definition, "as JSON" if given.as_json else "")))
-            try:
-                stamp = "".join(map(self._digest, self._find_definitions(given.place)))
-            except UsageError:
-                stamp = ""
+            stamp = ""
+            with suppress(UsageError):
+                for path, names in self._find_definitions(given.place).items():
+                    wanted = [given.definition] if given.definition else names
+                    files = (path, *(needed for needed, _ in self._find_needed(path, wanted)))
+                    stamp += "".join(map(self._digest, dict.fromkeys(files)))
             ask = partial(self.view_code, given.place, definition=given.definition, as_json=given.as_json)
             return self._answer("ViewCode", text, stamp=stamp, ask=ask)
 

@@ -21,6 +21,8 @@ MOST_ROWS = 200
 """Definitions of a file that are shown."""
 MOST_LINES = 250
 """Lines of a definition that are shown."""
+MOST_NEEDED_LINES = 150
+"""Lines of code that a definition needs, and that are shown with it."""
 STUB = "not yet generated"
 
 
@@ -54,6 +56,8 @@ class CodeView:
     path: str
     interfaces: tuple[Symbol, ...] = ()
     bodies: tuple[Body, ...] = ()
+    needed: tuple[Body, ...] = ()
+    """Code that the bodies need, as far as it fits."""
     omitted: int = 0
     """Interfaces that are left out."""
     problem: str = ""
@@ -64,9 +68,9 @@ class CodeView:
         return "\n".join(self._format())
 
     def _format(self) -> Iterator[str]:
-        for body in self.bodies:
+        for number, body in enumerate((*self.bodies, *self.needed)):
             end = f" ({STUB})" if body.is_stub else ""
-            yield f"{body.path}, {body.name}{end}:"
+            yield f"{body.path}, {body.name}{end}{', which is needed' if number >= len(self.bodies) else ''}:"
             yield from (f"{number:>6}\t{line}" for number, line in enumerate(body.lines, start=body.first))
             if body.omitted:
                 yield f"({format_count(body.omitted, 'more line')}: Read shows them)"
@@ -106,12 +110,13 @@ def view_file(
     return CodeView(
         path=path,
         interfaces=shown[:MOST_ROWS],
-        bodies=tuple(_cut_body(each, lines) for each in dict.fromkeys(exact or wanted)),
+        bodies=tuple(cut_body(each, lines) for each in dict.fromkeys(exact or wanted)),
         omitted=max(len(shown) - MOST_ROWS, 0),
     )
 
 
-def _cut_body(symbol: Symbol, lines: Sequence[str]) -> Body:
+def cut_body(symbol: Symbol, lines: Sequence[str]) -> Body:
+    """Return the lines of a definition, given those of its file."""
     own = lines[symbol.line - 1 : symbol.end_line]
     return Body(
         path=symbol.path,

@@ -167,8 +167,30 @@ def test_clues_are_bounded_and_leave_tests_out() -> None:
 
 def test_the_query_has_the_words_of_the_test_and_of_the_message() -> None:
     report = fail("ValueError: bad\nmore", test="test_mean_of_negative_numbers[case-1]")
-    assert phrase_query(report) == "mean of negative numbers ValueError bad"
+    assert phrase_query(report) == "stats mean of negative numbers ValueError bad"
     assert len(phrase_query(fail("x " * 5000))) <= 200
+
+
+def test_a_name_in_the_test_counts_if_the_line_that_fails_has_none() -> None:
+    text = "    def test_it(self, make=kit.calculate_mean):\n>       assert make([1]) == 1\nE       assert 0 == 1"
+    found = list_clues(
+        fail("assert 0 == 1", text=text, test="test_it"), is_test=bool, names={"calculate_mean", "it_is"}
+    )
+    assert [(each.name, each.why) for each in found] == [("calculate_mean", "test_it names it")]
+    found = list_clues(fail("E", test="test_calculate_mean_of_one[2]"), is_test=bool, names={"mean", "calculate_mean"})
+    assert [each.name for each in found] == ["calculate_mean"]
+
+
+def test_the_code_of_a_node_is_shown_with_the_code_that_it_needs(kit: Kit) -> None:
+    call = caller(kit.round())
+    text = call("ViewCode", place="calculate_mean").text
+    assert "src/kit/checks.py, validate_numbers, which is needed:\n     1\tdef validate_numbers(numbers):" in text
+    kit.write(checks=CHECKS.replace("ValueError", "TypeError"))
+    assert "raise TypeError" in call("ViewCode", place="calculate_mean").text
+    kit.write(checks="def validate_numbers(numbers):\n" + "    numbers += 1\n" * 200)
+    assert "which is needed" not in call("ViewCode", place="calculate_mean").text
+    kit.write(checks="def validate_numbers(:\n")
+    assert "return sum(numbers)" in call("ViewCode", place="calculate_mean").text
 
 
 def test_localization_limit(kit: Kit) -> None:
