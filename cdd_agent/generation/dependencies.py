@@ -158,7 +158,15 @@ class _Code:
     @cached_property
     def uses(self) -> Mapping[Key, _Uses]:
         """Unit -> what it uses."""
-        return {key: self._read_uses(key) for key in self.units}
+        found = {key: self._read_uses(key) for key in self.units}
+        for key in self.units.keys() - self.owners.keys():
+            # Such as @render.register: the function is a part of what decorates it.
+            decorating = (each for node in self.units[key] for each in getattr(node, "decorator_list", ()))
+            for dotted in list_dotted(decorating):
+                path = self.references.follow(self.modules[key[0]], dotted)
+                if path and isinstance(piece := path[-1], Piece):
+                    found[self.find_unit((piece.source.module.name, piece.name))].indirect.add(key)
+        return found
 
     @cached_property
     def module_uses(self) -> Mapping[str, _Uses]:
@@ -332,7 +340,7 @@ class _EdgeComparison:
             key = waiting.pop()
             uses = code.uses.get(key)
             if uses is None:
-                found.prefixes |= {""} if key[0] not in code.modules else set()
+                found.prefixes.add("")  # the code of the node is not where the graph has it
             if uses is None or key in seen:
                 continue
             seen.add(key)

@@ -60,6 +60,8 @@ def test_a_planned_dependency_is_confirmed_however_its_name_is_imported() -> Non
         "from .stats import mean\n@mean\ndef report(v): return v\n",
         "from .stats import mean\nKINDS = {'mean': mean}\ndef report(v, kind): return KINDS[kind](v)\n",
         "from .stats import mean\ndef _help(v): return mean(v)\ndef report(v): return _help(v)\n",
+        "from .stats import mean\nfrom functools import singledispatch\n@singledispatch\ndef report(v): return v\n"
+        "@report.register\ndef _(v: list): return mean(v)\n",
         "from . import stats\nfrom functools import partial\ndef report(v): return partial(stats.mean, v)\n",
     ):
         assert judge(text) == "confirmed", text
@@ -94,6 +96,7 @@ def test_what_only_a_run_shows_is_unknown() -> None:
         "from . import stats\ndef report(v): return getattr(stats, f'me{v}')\n",
         "from importlib import import_module\ndef report(v): return import_module(v)\n",
         "def report(v): return eval(v)\n",
+        "from .stats import mean as report\n",
         "from . import stats\ndef report(v): return v(stats)\n",
         "from . import stats\ndef report(v): return getattr(stats, 'mean')(v)\n",
     ):
