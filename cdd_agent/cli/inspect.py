@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from cdd_agent.review import Comment
     from cdd_agent.runs.back import Back, MovePlan
     from cdd_agent.runs.review import Review
+    from cdd_agent.tickets.ticket import Ticket
 
 
 @click.command(short_help="Check the claims of handoff notes by running the tests again.")
@@ -140,8 +141,28 @@ def status(invocation: Invocation, slug: str | None) -> None:
             show_tickets(tickets, screen=invocation.screen)
         show_other_runs(runs, screen=invocation.screen)
     else:
-        show_ticket(find_run(root, slug), screen=invocation.screen, journal=journal_path(root, slug))
+        run = find_run(root, slug)
+        show_ticket(run, screen=invocation.screen, journal=journal_path(root, slug))
+        if not run.has_documents:
+            _show_measures(run, root, screen=invocation.screen)
         _show_current_fork(root, slug, screen=invocation.screen)
+
+
+def _show_measures(run: "Ticket", root: Path, *, screen: "Screen") -> None:
+    """Show which targets the last report of a generation has reached."""
+    from cdd_agent.generation.generation_report import REPORT
+    from cdd_agent.runs.story import load_metrics
+    from cdd_agent.work.state_file import load_state
+
+    state = load_state(run.state_path)
+    if state is None or not state.makes_project:
+        return
+    known = [each for each in load_metrics(root) if each.is_reached is not None]
+    missed = ", ".join(each.name for each in known if not each.is_reached)
+    if known:
+        reached = sum(each.is_reached is True for each in known)
+        text = f"targets {reached} of {len(known)} reached{f', not: {missed}' if missed else ''}; see {REPORT}"
+        screen.line(text, indent=2, style="yellow" if missed else "dim")
 
 
 def _show_current_fork(root: Path, slug: str, *, screen: "Screen") -> None:

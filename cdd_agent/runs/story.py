@@ -259,13 +259,14 @@ def load_story(ticket: Ticket, *, project: Path, comments: Comments, forks: Fork
         phases=_add_rest(_sum_phases(journal), used),
         fork_costs=forked[1],
         forks=forked[0],
-        metrics=_read_metrics(project) if state.makes_project else (),
+        metrics=load_metrics(project) if state.makes_project else (),
         slowest_tests=_list_slowest(state, root=find_records(project).folder),
         problems=(*problems, *forked[2]),
     )
 
 
-def _read_metrics(project: Path) -> tuple[Metric, ...]:
+def load_metrics(project: Path) -> tuple[Metric, ...]:
+    """Return the measures of the last report of the generation in ``project``; none if there are none."""
     with suppress(OSError):
         return read_metrics(read_ordinary(project / GRAPH, limit_bytes=MOST_CHECKPOINT_BYTES))
     return ()

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import msgspec
 import pytest
 
+from cdd_agent.cli.app import run as run_program
 from cdd_agent.cli.report import format_page, show_story
 from cdd_agent.compose import Composition
 from cdd_agent.config.options import Options
@@ -343,6 +344,11 @@ def test_the_story_has_the_measures_of_the_report(output: Output) -> None:
     shown = " ".join(printed.getvalue().split())
     assert "Dependency validation 4 of 4 (100%) at least 80%, reached" in shown
     assert "<th scope=row>Dependency validation</th><td>4 of 4 (100%)" in format_page(story)
+
+
+def test_status_says_which_targets_are_reached(output: Output, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_program(["--project", str(output.folder), "status", "wordkit"]) == 0
+    assert "targets 4 of 4 reached; see docs/generation_report.md" in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_questions_of_agents_are_counted_with_who_answered(tmp_path: Path) -> None:
