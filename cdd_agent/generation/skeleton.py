@@ -23,7 +23,7 @@ from cdd_agent.generation.late_code import Scope, Waits, group_by_lines, list_bi
 from cdd_agent.generation.layout import SOURCES, Layout
 from cdd_agent.generation.signatures import MARK, list_stubs, parse_code
 from cdd_agent.tickets.graph import Graph, NodeId
-from cdd_agent.untrusted.python_source import split_lines, with_deep_stack
+from cdd_agent.untrusted.python_source import parse, split_lines, with_deep_stack
 
 MOST_COLUMNS = 100
 """Longer headers of functions get a line for each parameter."""
@@ -89,6 +89,19 @@ def list_complete(graph: Graph, layout: Layout) -> tuple[NodeId, ...]:
 def find_broken_imports(graph: Graph, layout: Layout) -> tuple[tuple[str, ...], ...]:
     """Return the groups of modules that need each other when they are imported, so that none of them can be."""
     return tuple(map(tuple, find_early_circles(read_modules(graph, layout))))
+
+
+def has_same_code(text: str, other: str) -> bool:
+    """Return whether two modules differ in nothing but docstrings, comments and layout.
+
+    >>> has_same_code("def f(): 'A.'", "def f():\\n    'B.'"), has_same_code("def f(): 'A.'", "def f(x): 'A.'")
+    (True, False)
+    """
+    trees = [parse(each) for each in (text, other)]
+    for node in (inner for tree in trees if tree is not None for inner in ast.walk(tree)):
+        if isinstance(node, ast.Module | ast.ClassDef | Function) and ast.get_docstring(node, clean=False) is not None:
+            node.body[0] = ast.Pass()
+    return None not in trees and len({ast.dump(tree) for tree in trees if tree is not None}) == 1
 
 
 @dataclass(kw_only=True)

@@ -13,6 +13,7 @@ from cdd_agent.events import Emit, Notice
 from cdd_agent.evidence.clean_copy import DOUBTS
 from cdd_agent.generation.evidence import JudgedNode, SubgraphCheck, SubgraphEvidence
 from cdd_agent.generation.late_code import write_late_code
+from cdd_agent.generation.skeleton import has_same_code, make_skeleton
 from cdd_agent.generation.traceability import TracedResults
 from cdd_agent.git.commits import commit_merge, commit_paths
 from cdd_agent.git.repository import CommitId, has_ref
@@ -89,6 +90,7 @@ class Generation:
                 # Those that were skipped for another node follow it.
                 if number not in self._left and run.state.execution(number).error != DEPENDENCY_SKIPPED:
                     run.retry(number)
+            self._refresh_stubs()
             for group in self.plan.groups:
                 self._generate(group)
                 is_integrated = self._integrate(group)
@@ -137,6 +139,23 @@ class Generation:
         self._emit(Notice(text=f"The graph has changed {step.title}, so it is written again."))
         words = _CHANGED.format(text=self.plan.describe(self.plan.by_title[step.title]))
         self._write_again(number, words, max_attempts=self.run.source.max_attempts)
+
+    def _refresh_stubs(self) -> None:
+        """Give the modules of which nothing is written the docstrings of the graph, which may have changed since."""
+        repository, skeleton = self._branch.repository, make_skeleton(self.plan.graph, self.plan.layout)
+        first = CommitId(repository.git("rev-list", ("--max-parents=0",), "HEAD").split()[-1])
+        changed = []
+        for path in sorted({real for _, real in self.plan.layout.rows}):
+            begun = repository.objects.find_entry(first, path)
+            old, new = "" if begun is None else repository.objects.require(begun.id).text, skeleton[path]
+            file = repository.root / path
+            # Other differences can need changes of other modules; an agent makes them.
+            if old != new and has_same_code(old, new) and file.is_file() and file.read_text(encoding="utf-8") == old:
+                write_atomic(file, new.encode())
+                changed.append(path)
+        if changed:
+            message = f"docs: adapt the skeleton to the graph\n\nTicket: {self.plan.slug}\n"
+            commit_paths(repository, message, paths=changed)
 
     def _write_late_code(self) -> None:
         """Write the code that waited for nodes which have passed, since it calls them when its module is imported."""

@@ -628,6 +628,22 @@ def test_a_node_that_the_graph_has_changed_is_written_again_and_the_others_stay(
     assert again.landed[1] == "feat: complete text (nodes 1-3)"
 
 
+def test_a_stub_that_was_brought_back_gets_the_docstring_of_a_changed_graph(output: Output) -> None:
+    undo_subgraph(output)
+    old, new = "Return the number of words and the mean", "Count the words, and tell the mean"
+    changed, recording = output.folder.parent / "graph.json", output.folder.parent / "again.json"
+    for path, file in ((GRAPH, changed), (RECORDING, recording)):
+        decode = msgspec.yaml.decode if path.suffix == ".yaml" else msgspec.json.decode
+        written = msgspec.json.encode(decode(path.read_bytes()))
+        assert old.encode() in written
+        file.write_bytes(written.replace(old.encode(), new.encode()))
+    again = replace(output, plan=replace(load_plan(changed), source=changed), recording=recording, seen=[])
+    again.run()
+    assert again.statuses == ["completed"] * 8
+    text = (output.folder / "src/wordkit/stats/report.py").read_text()
+    assert (old in text, new in text) == (False, True)
+
+
 def test_lost_records_are_rebuilt_from_the_notes(output: Output) -> None:
     shutil.rmtree(output.folder / ".git/cdd")
     shutil.rmtree(output.folder / ".cdd")
