@@ -24,6 +24,10 @@ _BUILTIN_NAMES = frozenset(name for each in _BUILTIN_TYPES for name in dir(each)
 _MOST_SHOWN_LINE = 300
 
 
+ADDED = ("pattern", "string")
+"""Kinds of uses that engines leave out of their renames."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SymbolUse:
     """A use of the definition that is asked for."""
@@ -65,7 +69,7 @@ class Scan:
 
     @property
     def _sure(self) -> Iterator["SymbolUse"]:
-        return (each for each in self.uses if each.is_sure and each.name.kind != "string")
+        return (each for each in self.uses if each.is_sure and each.name.kind not in ADDED)
 
     def _refuse(self, missing: Collection["SymbolUse"]) -> None:
         if missing:
@@ -349,8 +353,9 @@ def _scan_members(scan: Scan, project: _ModuleMap, *, owner: Symbol) -> None:
             if use.kind in ("name", "definition"):
                 inside = use.scope.resolve(name)
                 answer = inside.kind == "class" and (path, inside.name) in keys
-            elif use.kind == "keyword" and use.receiver is not None and scan.symbol.kind == "variable":
-                answer = None if (list_parts(use.receiver) or [""])[-1] in names else False
+            elif use.kind in ("keyword", "pattern") and use.receiver is not None:
+                is_field = use.kind == "pattern" or scan.symbol.kind == "variable"
+                answer = None if is_field and (list_parts(use.receiver) or [""])[-1] in names else False
             elif use.kind == "attribute" and use.receiver is not None:
                 answer = _is_member(use.receiver, use.scope, path=path, keys=keys, names=names)
                 answer = False if answer is None and not is_unique else answer

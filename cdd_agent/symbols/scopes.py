@@ -9,10 +9,12 @@ from typing import Literal, TypeAlias
 from cdd_agent.symbols.definitions import DefinitionNode, SourceFile
 from cdd_agent.untrusted.python_source import with_deep_stack
 
-UseKind: TypeAlias = Literal["name", "definition", "parameter", "import", "attribute", "keyword", "string"]
-"""``string``: an entry of ``__all__``."""
+UseKind: TypeAlias = Literal["name", "definition", "parameter", "import", "attribute", "keyword", "pattern", "string"]
+"""``pattern``: an attribute in the pattern of a class. ``string``: an entry of ``__all__``."""
 _Placed: TypeAlias = ast.stmt | ast.expr | ast.alias | ast.pattern | ast.excepthandler
 _MOST_PARTS = 30
+_MOST_BEFORE = 500
+"""Characters between an attribute in a pattern and what it is compared with."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -64,7 +66,7 @@ class NameUse:
     """In characters."""
     scope: NameScope
     receiver: ast.expr | None = None
-    """Of an attribute; of a keyword the function that is called."""
+    """Of an attribute; of a keyword the function that is called; of a pattern the class."""
     source: "ImportedName | None" = None
     is_stored: bool = False
 
@@ -195,6 +197,17 @@ class _ScopeReader(ast.NodeVisitor):
     def visit_MatchStar(self, node: ast.MatchStar) -> None:
         """Bind the name of the other items."""
         self._bind_text(node.name, node)
+
+    def visit_MatchClass(self, node: ast.MatchClass) -> None:
+        """Note the attributes in the pattern of a class."""
+        for name, pattern in zip(node.kwd_attrs, node.kwd_patterns, strict=True):
+            if name in self.names:
+                before = self.source.shown[: self.source.find_offset(pattern.lineno, pattern.col_offset)]
+                found = re.search(rf"{re.escape(name)}(?=[\s(]*=[\s(]*\Z)", before[-_MOST_BEFORE:])
+                if found is not None:
+                    line, column = self.source.find_place(max(0, len(before) - _MOST_BEFORE) + found.start())
+                    self._add(replace(self._make(name, "pattern", line=line, column=column), receiver=node.cls))
+        self.generic_visit(node)
 
     def visit_MatchMapping(self, node: ast.MatchMapping) -> None:
         """Bind the name of the other keys."""

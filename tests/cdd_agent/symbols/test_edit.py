@@ -4,12 +4,14 @@ import ast
 import re
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cdd_agent.errors import UsageError
+from cdd_agent.symbols import edit
 from cdd_agent.symbols.definitions import SourceFile
 from cdd_agent.symbols.edit import insert_after, insert_before, replace_body
 from cdd_agent.symbols.symbol import Symbol
@@ -437,6 +439,24 @@ def test_an_edit_of_a_small_file_is_fast() -> None:
         replace_body(content, symbol, code="return 5")
         times.append(time.process_time() - start)
     assert min(times) < 0.05  # a bench has the bar
+
+
+@pytest.mark.slow
+def test_each_definition_of_this_program_is_replaced_by_itself() -> None:
+    for path in sorted(Path(edit.__file__).parents[1].rglob("*.py")):
+        content = path.read_bytes()
+        source = SourceFile("a.py", content)
+        for symbol in source.symbols[::9]:
+            code = "\n".join(source.lines[symbol.line - 1 : symbol.end_line])
+            assert replace_body(content, symbol, code=code) == content, (path, symbol.reference)
+
+
+def test_code_that_is_nested_deeply_is_no_obstacle() -> None:
+    chain = "def g(x):\n    if x == 0: return 0\n" + "".join(f"    elif x == {n}: return {n}\n" for n in range(3000))
+    content = f"def f(): return 1\n\n\nx = {'-' * 5000}1\ny = {' + '.join(['1'] * 5000)}\n{chain}".encode()
+    changed = replace_body(content, find(content, "f"), code="return 2")
+    assert changed == content.replace(b"def f(): return 1", b"def f():\n    return 2")
+    assert SourceFile("a.py", content).symbols[-1].name == "g"
 
 
 BODIES = st.recursive(

@@ -1,12 +1,14 @@
 """Uses and renames by names alone; ``test_project.py`` has those of other engines."""
 
 import re
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
 from cdd_agent.errors import CddError, UsageError
+from cdd_agent.symbols.edit import replace_body
 from cdd_agent.symbols.index import Index
 from cdd_agent.symbols.project import Symbols
 from cdd_agent.symbols.rename import RenamePlan, apply_rename
@@ -145,6 +147,18 @@ def test_twins_are_renamed_together(tmp_path: Path) -> None:
     assert show_changes(plan) == {"a.py": wanted}
 
 
+def test_fields_are_renamed_in_calls_and_patterns(tmp_path: Path) -> None:
+    code = (
+        "@dataclass\nclass Row:\n    size: int\n\n\n@dataclass\nclass Other:\n    size: int\n\n\n"
+        "def f(x):\n    Row(size=1)\n"
+        "    match x:\n        case Row(size=(1 | 2)) | Row(size = size):\n            return size\n"
+        "        case [Row(size=Other(size=3))]:\n            return Other(size=4)\n"
+    )
+    plan = plan_rename(make_symbols(tmp_path, {"a.py": code}), "Row.size", "width")
+    wanted = code.replace("Row:\n    size", "Row:\n    width").replace("Row(size=", "Row(width=")
+    assert show_changes(plan) == {"a.py": wanted.replace("Row(size =", "Row(width =")}
+
+
 def test_a_local_function_and_a_field_are_renamed_in_their_scope(tmp_path: Path) -> None:
     code = (
         "def outer():\n    def step(): return 1\n    return [step() for step in [step]] + [step]\n\n\n"
@@ -273,6 +287,14 @@ def test_ten_files_with_thirty_functions(tmp_path: Path) -> None:
     }
     symbols = make_symbols(tmp_path, files)
     assert len([each for path in files for each in symbols.list_file(path)]) == 30
+    start = time.process_time()
+    assert [each.path for each in symbols.find("f3_0")] == ["lib/m3.py"]
+    assert time.process_time() - start < 0.2
+    content = (tmp_path / "lib/m3.py").read_bytes()
+    changed = replace_body(content, symbols.find_one("f3_1"), code="def f3_1(x):\n    return 5")
+    assert changed == content.replace(
+        b"f3_1(x):\n    # first\n    y = x\n    return y", b"f3_1(x):\n    # first\n    return 5"
+    )
     plan = plan_rename(symbols, "f3_0", "renamed")
     symbols.apply(plan, write=lambda path, data: void((tmp_path / path).write_bytes(data)))
     text = {path: (tmp_path / path).read_text() for path in files}
