@@ -471,13 +471,13 @@ class SymbolAnswered(msgspec.Struct, frozen=True, kw_only=True):
     """An engine answered a question about a definition."""
 
     question: str
-    """``references`` or ``rename``."""
+    """``definition``, ``references`` or ``rename``."""
     symbol: str
-    """The file and the qualified name, such as ``src/stats.py::Series.mean``."""
+    """The file and the qualified name, such as ``src/stats.py::Series.mean``; for a definition, as it was asked for."""
     engine: str
-    """``ty``, ``Serena`` or ``name scan``."""
+    """``index``, ``ty``, ``Serena`` or ``name scan``."""
     places: int
-    """The number of uses, or of replacements."""
+    """The number of definitions, uses or replacements."""
     duration_ms: float
     """With the engines that were asked before."""
     is_verified: bool

@@ -337,26 +337,29 @@ def measure_localization(reports: Path, *, journal: Path) -> Localization:
     logs = sorted(reports.glob("*-localization.json"))
     entries = [(path, entry) for path in logs for entry in load_entries(path)]
     answers = Counter(entry.engine for _, entry in entries if entry.has_found)
-    answers.update(_list_engines(journal))
     times: dict[str, list[float]] = {}
     for _, entry in entries:
         times.setdefault(entry.query.tool, []).append(entry.took_ms)
+    for event in _list_answers(journal):
+        answers[event.engine] += 1
+        if event.question == "definition":
+            times.setdefault("FindSymbol", []).append(event.duration_ms)
     medians = {tool: median(found) for tool, found in times.items()}
     return Localization(
         answers=answers,
-        symbol_ms=medians.get("ViewCode"),
+        symbol_ms=medians.get("FindSymbol", medians.get("ViewCode")),
         search_ms=medians.get("SearchGraph"),
         queries=len(entries),
         rounds=len({(path, entry.query.round) for path, entry in entries}),
     )
 
 
-def _list_engines(journal: Path) -> Iterator[str]:
-    """Yield the engine of each answer about a symbol in a journal; those before a damaged line count."""
+def _list_answers(journal: Path) -> Iterator[SymbolAnswered]:
+    """Yield the answers about symbols in a journal; those before a damaged line count."""
     with suppress(ValueError, OSError):
         for _, event in read_timed(journal):
             if isinstance(event, SymbolAnswered):
-                yield event.engine
+                yield event
 
 
 def _list_test_names(tree: ast.Module | ast.ClassDef, prefix: str = "") -> Iterator[str]:

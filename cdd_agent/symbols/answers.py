@@ -12,6 +12,8 @@ from cdd_agent.symbols.name_scan import NameScan, Scan
 from cdd_agent.symbols.symbol import Reference, Symbol, SymbolServer, SymbolServerError, TextEdit
 from cdd_agent.symbols.watched_files import AnswerContradictsFiles
 
+INDEX = "index"
+"""The name of the index among the engines."""
 MOST_FAILURES = 3
 """Failures after which an engine is not asked again in this run."""
 
@@ -74,6 +76,23 @@ class Engines:
             scan.require_all(places)
 
         return self._ask(symbol, _Question("rename", lambda server, each: server.plan_rename(each, new), check))
+
+    def find(self, name: str, *, path: str = "") -> tuple[Symbol, ...]:
+        """Return all definitions with a name, as ``Index.find`` does, which answers at once."""
+        started_s = time.monotonic()
+        found = self._index.find(name, path=path)
+        self.counts[INDEX] += 1
+        self._emit(
+            SymbolAnswered(
+                question="definition",
+                symbol=f"{path}::{name}" if path else name,
+                engine=INDEX,
+                places=len(found),
+                duration_ms=round((time.monotonic() - started_s) * 1000, 1),
+                is_verified=True,
+            )
+        )
+        return found
 
     def note_changes(self, paths: Collection[str]) -> None:
         """Tell all engines that files were written, created or removed."""

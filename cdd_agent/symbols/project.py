@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Sequence
 
 from cdd_agent.events import Emit
-from cdd_agent.symbols.answers import EngineAnswer, Engines
+from cdd_agent.symbols.answers import INDEX, EngineAnswer, Engines
 from cdd_agent.symbols.index import Index
 from cdd_agent.symbols.name_scan import NameScan
 from cdd_agent.symbols.rename import RenamePlan, apply_rename, check_name, make_plan, require_free, require_readable
@@ -22,17 +22,16 @@ class Symbols:
 
     def find(self, name: str, *, path: str = "") -> tuple[Symbol, ...]:
         """Return all definitions with a name, as ``Index.find`` does."""
-        self.engines.counts["index"] += 1
-        return self.index.find(name, path=path)
+        return self.engines.find(name, path=path)
 
     def find_one(self, name: str, *, path: str = "") -> Symbol:
         """Return the definition with a name; raises ``UsageError`` with all of them if there is not exactly one."""
-        self.engines.counts["index"] += 1
+        self.engines.counts[INDEX] += 1
         return self.index.find_one(name, path=path)
 
     def list_file(self, path: str) -> tuple[Symbol, ...]:
         """Return the definitions of a file; raises ``UsageError`` with the place if it cannot be parsed."""
-        self.engines.counts["index"] += 1
+        self.engines.counts[INDEX] += 1
         return self.index.list_file(path)
 
     def find_references(self, symbol: Symbol) -> EngineAnswer[Reference]:

@@ -41,6 +41,16 @@ def ask(engines: Engines, index: Index, name: str = "mean") -> tuple[str, list[t
     return answer.engine, [(each.path, each.line, each.column) for each in answer.places], answer.is_verified
 
 
+def test_the_index_answers_where_a_definition_is(index: Index) -> None:
+    seen: list[Event] = []
+    engines = Engines(index, servers=(), scan=FakeSymbolServer("name scan", []), emit=seen.append)
+    assert [symbol.path for symbol in engines.find("mean")] == ["src/pkg/stats.py"]
+    (answer,) = seen
+    assert isinstance(answer, SymbolAnswered)
+    assert (answer.question, answer.symbol, answer.engine, answer.places) == ("definition", "mean", "index", 1)
+    assert engines.counts == {"index": 1}
+
+
 def test_the_first_engine_answers_and_the_answer_is_recorded(index: Index) -> None:
     seen: list[Event] = []
     second, scan = (FakeSymbolServer(name, [GOOD]) for name in ("Serena", "name scan"))
