@@ -49,7 +49,7 @@ class ServerGone(SymbolServerError):
     """A server has ended, or sends what is no message."""
 
 
-class _UnreadableError(Exception):
+class UnreadableFrame(Exception):
     """Bytes after which no message can be found."""
 
 
@@ -65,15 +65,15 @@ class LengthFraming:
         end = data.find(b"\r\n\r\n", 0, _MOST_HEADER_BYTES)
         if end < 0:
             if len(data) >= _MOST_HEADER_BYTES:
-                raise _UnreadableError("a header without an end")
+                raise UnreadableFrame("a header without an end")
             return None
         fields = [line.partition(b":") for line in bytes(data[:end]).split(b"\r\n")]
         lengths = [value.strip() for name, _, value in fields if name.strip().lower() == b"content-length"]
         if len(lengths) != 1 or not lengths[0].isdigit() or len(lengths[0]) > 12:
-            raise _UnreadableError("a header without the length of its message")
+            raise UnreadableFrame("a header without the length of its message")
         size, start = int(lengths[0]), end + 4
         if size > _MOST_BYTES:
-            raise _UnreadableError(f"a message of {size:,} bytes")
+            raise UnreadableFrame(f"a message of {size:,} bytes")
         if len(data) < start + size:
             return None
         body = bytes(data[start : start + size])
@@ -92,7 +92,7 @@ class LineFraming:
         """Take the next line from ``data``; None if it is incomplete. The first ``searched`` bytes have no line end."""
         end = data.find(b"\n", searched)
         if (len(data) if end < 0 else end) > _MOST_BYTES:
-            raise _UnreadableError(f"a line of more than {_MOST_BYTES:,} bytes")
+            raise UnreadableFrame(f"a line of more than {_MOST_BYTES:,} bytes")
         if end < 0:
             return None
         body = bytes(data[:end])
@@ -226,7 +226,7 @@ class ServerConnection:
                 self._searched = 0
                 if (message := _decode(body)) is not None:
                     self._arrived.append(message)
-        except _UnreadableError as error:
+        except UnreadableFrame as error:
             raise self._give_up(f"sent {error}") from error
         self._searched = len(self._in)
 

@@ -241,6 +241,8 @@ class SerenaServer:
         ty = self._find_ty()
         if ty.program is None:
             raise SymbolServerError(f"Serena needs ty, and {ty.problem}.", hint=HINT)
+        if self._state.resolve().is_relative_to(self._index.root):  # the copy would be a part of what is copied
+            raise SymbolServerError(f"Serena is not used in a project that contains {self._state}.", hint=HINT)
         self._closing.close()
         self._state.mkdir(parents=True, exist_ok=True, mode=0o700)
         folder = self._closing.enter_context(temporary_folder(self._state)).resolve()

@@ -27,7 +27,10 @@ from tests.fuzz import large
 from tests.fuzz.trial import CORPUS, Broken, Target
 from tests.soak.table import PARTS
 
-READERS = ("plan", "spec", "state", "recording", "tool_input", "report", "settings", "notes", "blocks", "graph")
+READERS = (
+    *("plan", "spec", "state", "recording", "tool_input", "report", "settings", "notes", "blocks", "graph"),
+    "server_answers",
+)
 QUICK = 60
 SEED = 20_260_131
 

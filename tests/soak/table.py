@@ -85,6 +85,7 @@ _READERS = (
     ("report of a test run", "report", "another exception, counts that do not add up", 0.0),
     (".cdd/config.yaml", "settings", "another exception, a number without end", 0.0),
     ("handoff notes", "notes", "a line torn or lost", 0.0),
+    ("answers of language servers", "server_answers", "another exception, a place without the name", 0.0),
 )
 
 PARTS = (

@@ -206,6 +206,11 @@ def test_a_program_outside_of_an_environment_is_not_started(index: Index, tmp_pa
             list_uses(serena, index)
 
 
+def test_a_project_around_the_copy_is_not_copied(index: Index) -> None:
+    with pytest.raises(SymbolServerError, match="Serena is not used in a project that contains"):
+        list_uses(make_serena(index, index.root), index)
+
+
 @pytest.fixture
 def program() -> Path:
     found = os.environ.get(VARIABLE) or shutil.which("serena")
