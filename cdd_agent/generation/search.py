@@ -83,6 +83,8 @@ class GraphSearch:
         self._graph = graph
         self._nodes = tuple(sorted(graph.leaves, key=lambda node: node.id))
         self._embedder = embedder
+        self.engine = "words"
+        """The basis of the last search."""
         self._names = _index_names(self._nodes)
         self._stems = [[stem_word(word) for word in split_words(node.name.rpartition(".")[2])] for node in self._nodes]
         self._vocabulary = _collect_vocabulary(self._nodes)
@@ -101,11 +103,6 @@ class GraphSearch:
             lengths.append(sum(weights.values()))
         mean = sum(lengths) / len(lengths) if lengths else 0
         self._norms = [1 - _LENGTH_SHARE + _LENGTH_SHARE * (length / mean if mean else 1) for length in lengths]
-
-    @property
-    def engine(self) -> str:
-        """What decides about matches."""
-        return "words" if self._embedder is None else "words and meaning"
 
     def find(self, query: str, *, subgraph: str | None = None, most: int = MOST) -> tuple[Match, ...]:
         """Return the best matches, exact names first, equal scores in the order of their ids.
@@ -182,11 +179,13 @@ class GraphSearch:
 
     def _add_meaning(self, query: str, lexical: dict[int, float], *, inside: Sequence[int]) -> dict[int, float]:
         """Return the scores with the similarity of the whole texts, if it can be had."""
+        self.engine = "words"
         if self._embedder is None:
             return lexical
         found = self._embedder.compare(query, [describe_node(self._nodes[at]) for at in inside])
         if found is None:
             return lexical
+        self.engine = "words and meaning"
         most = max(lexical.values(), default=0.0) or 1.0
         return {
             at: similarity + _LEXICAL_SHARE * lexical.get(at, 0.0) / most

@@ -456,8 +456,8 @@ class GraphNodes:
     @cached_property
     def _localizer(self) -> Localizer:
         assert self._run is not None
-        embedder = find_embedder(self._run.context.records.folder / "vectors")
-        graph = self.plan.graph
+        context, graph = self._run.context, self.plan.graph
+        embedder = find_embedder(context.records.folder / "vectors", tell=lambda text: context.emit(Notice(text=text)))
         return Localizer(graph, self.plan.layout, search=lambda: GraphSearch(graph, embedder=embedder))
 
     def _brief_integration(self, item: WorkItem, group: Group) -> Brief:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.generation import embedding
 from cdd_agent.generation.embedding import SIZE, Embed, MiniLM, Vector, find_embedder
 from cdd_agent.generation.search import GraphSearch
@@ -77,6 +78,25 @@ def test_texts_without_time_wait_for_the_next_search(cache: Path) -> None:
 def test_a_folder_that_cannot_be_written_costs_only_time(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert MiniLM(CountingModel().load, cache=tmp_path / "file" / "vectors").compare("m", ["mean"]) == [1.0]
+
+
+def test_a_model_that_cannot_be_used_is_told_once_and_words_decide(cache: Path) -> None:
+    def load() -> Embed:
+        raise RuntimeError("no kernel")
+
+    told: list[str] = []
+    nodes = (leaf("calculate_mean"), leaf("load_table"))
+    search = GraphSearch(make_graph(*nodes), embedder=MiniLM(load, cache=cache, tell=told.append))
+    for _ in range(2):
+        assert [match.node for match in search.find("average")] == ["calculate_mean"]
+    assert search.engine == "words"
+    assert told == ["Searches compare words alone, because the extra `semantic` cannot be used: no kernel"]
+
+
+def test_files_of_the_extra_that_are_not_known_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(b"other")
+    with pytest.raises(EnvironmentMissing, match="its sha256 differs"):
+        embedding.require_content(tmp_path / "model.onnx", "0" * 64)
 
 
 def test_minilm_finds_what_shares_no_word(tmp_path: Path) -> None:
