@@ -17,6 +17,7 @@ from tests.bench import (
     generation,
     impact,
     jobs,
+    localization,
     reporters,
     requests,
     scale,
@@ -42,12 +43,13 @@ PARTS: Mapping[str, Callable[[Path, bool], bool]] = {
     "impact": lambda folder, quick: impact.show(folder / "impact", quick=quick),
     "generation": lambda folder, quick: generation.show(folder / "generation"),
     "search": lambda folder, quick: search.show(),
+    "localization": lambda folder, quick: localization.show(folder / "localization"),
     "symbols": lambda folder, quick: symbols.show(folder / "symbols", quick=quick),
     "symbol_tools": lambda folder, quick: symbol_tools.show(folder / "symbol_tools"),
     "exercised": lambda folder, quick: exercised.show(folder / "exercised", installed_agents()),
 }
 """Name -> the function that prints the figures of a part, and returns whether its bars are kept."""
-LONG = ("jobs", "generation", "symbol_tools", "exercised")
+LONG = ("jobs", "generation", "localization", "symbol_tools", "exercised")
 """Parts that ``--quick`` leaves out."""
 
 
