@@ -420,8 +420,10 @@ class GraphNodes:
         pairs = [(each, load_report(each, root=context.records.folder)) for each in returned]
         reds = [found for each, found in pairs if found is not None and each.phase == "red" and each.is_open]
         greens = [found for each, found in pairs if found is not None and each.phase == "green"]
+        # A flaky test passes when it runs again. That says nothing for it.
+        refused = {strip_parameters(why.nodeid) for each in returned for why in each.reasons if why.nodeid}
         least = max([self.least_tests, *(len(_list_added(found, baseline)) for found in reds)])
-        dropped = _find_dropped(report, greens[-1], baseline=baseline) if greens else ()
+        dropped = _find_dropped(report, greens[-1], baseline=baseline, refused=refused) if greens else ()
         return (*_find_too_few(report, baseline, least=least), *dropped)
 
     def _make_diagnosis(self, item: WorkItem, phase: Phase, *, node: Node, context: Context) -> NodeDiagnosis:
@@ -572,9 +574,14 @@ def _find_too_few(report: SuiteReport, baseline: SuiteReport, *, least: int) -> 
     return (Reason(code="too_few_tests", nodeid=None, parts={"count": count, "least": least}),)
 
 
-def _find_dropped(report: SuiteReport, green: SuiteReport, *, baseline: SuiteReport) -> tuple[Reason, ...]:
-    """Return a reason if RED lacks tests that passed in ``green``, which took the RED before back."""
-    failing = {strip_parameters(nodeid) for nodeid in list_failing(green)}
+def _find_dropped(
+    report: SuiteReport, green: SuiteReport, *, baseline: SuiteReport, refused: Collection[str]
+) -> tuple[Reason, ...]:
+    """Return a reason if RED lacks tests that passed in ``green``, which took the RED before back.
+
+    Those that a gate ``refused`` may go.
+    """
+    failing = {*refused, *(strip_parameters(nodeid) for nodeid in list_failing(green))}
     present = {strip_parameters(case.nodeid) for case in (*report.tests, *baseline.tests)}
     passed = {strip_parameters(case.nodeid) for case in green.tests if case.outcome == "passed"}
     dropped = tuple(sorted(passed - failing - present))
