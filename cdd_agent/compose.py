@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeVar
+from weakref import WeakSet
 
 from msgspec import structs
 
@@ -128,7 +129,7 @@ class Composition:
         self.has_told_memory = False
         """The user has been told which conventions of the project every agent gets."""
         self._told: set[str] = set()
-        self._symbol_servers = list[SymbolServer]()
+        self._symbol_servers = WeakSet[SymbolServer]()  # one that nobody uses any more ends by itself
 
     def follow(self, slug: str) -> None:
         """Also write the following events to the journal of ``slug``, or of the fork in which it is carried out."""
@@ -138,7 +139,7 @@ class Composition:
     def close(self) -> None:
         """Close the journals, end the language servers, and leave the cluster."""
         self.publisher.close()
-        for server in self._symbol_servers:
+        for server in tuple(self._symbol_servers):
             server.close()
         if (cluster := self.__dict__.pop("cluster", None)) is not None:
             cluster.close()
@@ -156,7 +157,7 @@ class Composition:
             "index": (),
         }
         servers = tuple(each for each in orders[self.settings.symbols] if each is not None)
-        self._symbol_servers += servers
+        self._symbol_servers.update(servers)
         return servers
 
     def _make_symbols(self, index: Index, *, sandbox: Sandbox) -> Symbols:

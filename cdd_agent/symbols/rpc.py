@@ -9,6 +9,7 @@ import selectors
 import socket
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -265,7 +266,7 @@ class SandboxedServer:
         self._starts = 0
         self._connection: ServerConnection | None = None
         self._thread: threading.Thread | None = None
-        self._ended: Result | Exception | None = None
+        self._ended: list[Result | Exception] = []
 
     @property
     def connection(self) -> ServerConnection | None:
@@ -303,10 +304,15 @@ class SandboxedServer:
         except OSError as error:
             raise SymbolServerError(f"{self.name} cannot be started: {error}.", hint=HINT) from error
         ours, theirs = socket.socketpair()
-        self._ended = None
+        self._ended = []
         # A daemon thread, because a server must not keep cdd from exiting. When cdd ends, the warden ends the server.
-        self._thread = threading.Thread(target=self._run, args=(command, theirs), daemon=True)
+        # The thread does not hold this object: when nobody uses it any more, the server ends too.
+        arguments = {"theirs": theirs, "ended": self._ended}
+        self._thread = threading.Thread(
+            target=_run_server, args=(self._sandbox, command), kwargs=arguments, daemon=True
+        )
         self._thread.start()
+        weakref.finalize(self, ours.close)
         connection = ServerConnection(name=self.name, socket=ours, talk=self._talk, why_ended=self._explain_end)
         self._connection = connection
         try:
@@ -316,22 +322,24 @@ class SandboxedServer:
             raise
         return connection
 
-    def _run(self, command: Command, theirs: socket.socket) -> None:
-        number = theirs.fileno()
-        with theirs:
-            try:
-                limits = replace(make_default_limits(command.timeout_s), memory_bytes=_MEMORY_BYTES)
-                self._ended = self._sandbox.run(replace(command, stdin=number, stdout=number, limits=limits))
-            except (OSError, CddError) as error:
-                self._ended = error
-
     def _explain_end(self) -> str:
         if self._thread is not None:
             self._thread.join(_END_S)
         match self._ended:
-            case Result(output=output) if output.strip():
+            case [Result(output=output)] if output.strip():
                 return shorten(clean(output.strip().splitlines()[-1]), _SHOWN_CHARACTERS)
-            case Exception() as error:
+            case [Exception() as error]:
                 return shorten(clean(str(error)), _SHOWN_CHARACTERS)
             case _:
                 return ""
+
+
+def _run_server(sandbox: Sandbox, command: Command, *, theirs: socket.socket, ended: list[Result | Exception]) -> None:
+    """Run a server until it ends, and add how it ended to ``ended``."""
+    number = theirs.fileno()
+    limits = replace(make_default_limits(command.timeout_s), memory_bytes=_MEMORY_BYTES)
+    with theirs:
+        try:
+            ended.append(sandbox.run(replace(command, stdin=number, stdout=number, limits=limits)))
+        except (OSError, CddError) as error:
+            ended.append(error)

@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import re
+import weakref
 from collections.abc import Callable, Collection, Iterator
 from itertools import chain
 from pathlib import Path
@@ -117,6 +118,7 @@ class SerenaServer:
         self._watched = WatchedFiles(index)
         self._copy = Path()
         self._closing = contextlib.ExitStack()
+        weakref.finalize(self, self._closing.close)
         self._server = SandboxedServer(
             self.name,
             sandbox=sandbox,

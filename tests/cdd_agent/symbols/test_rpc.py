@@ -1,3 +1,4 @@
+import gc
 import json
 import signal
 import subprocess
@@ -195,6 +196,16 @@ def test_no_server_is_left_when_cdd_is_gone(tmp_path: Path, *, how: signal.Signa
     assert [is_alive(pid) for pid in pids] == [True, True]
     cdd.send_signal(how)
     cdd.wait()
+    deadline = time.monotonic() + SOON_S
+    while any(map(is_alive, pids)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert [is_alive(pid) for pid in pids] == [False, False]
+
+
+def test_a_server_ends_when_nobody_uses_it_any_more(tmp_path: Path) -> None:
+    pids = ask(make_server(tmp_path, STUBBORN))
+    assert isinstance(pids, list)
+    gc.collect()
     deadline = time.monotonic() + SOON_S
     while any(map(is_alive, pids)) and time.monotonic() < deadline:
         time.sleep(0.02)
