@@ -472,7 +472,7 @@ class Round:
         places = self.find_suspects()
         parts = ["\n".join(f"- {self._format_suspect(each)}" for each in places)]
         query = phrase_query(self.report)
-        found = self.localizer.search.find(query, subgraph=self.subgraph)
+        found = self.localizer.search.find(query)  # the fault may be in what another subgraph provides
         if found:
             rows = "\n".join(self._format_match(number, each) for number, each in enumerate(found, start=1))
             parts.append(f"A search of the graph for `{query}`:\n{rows}")
