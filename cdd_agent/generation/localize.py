@@ -396,9 +396,12 @@ class Round:
                 continue
             view = view_file(path, self.definitions, read=self._read_lines, names=wanted)
             views.append(replace(view, needed=tuple(self._list_needed(path, wanted))))
-        texts = [to_json(view) if as_json else str(view) for view in views]
+        text = f"[{','.join(map(to_json, views))}]" if as_json else "\n\n".join(map(str, views))
+        if as_json and len(text) > MOST_ANSWER:
+            happened = f"The view has {len(text):,} characters as JSON, more than {MOST_ANSWER:,}."
+            raise UsageError(happened, hint="ask for one definition, or without as_json")
         has_found = any(view.interfaces for view in views)
-        return QueryAnswer(text="\n\n".join(texts), engine="index", has_found=has_found)
+        return QueryAnswer(text=text, engine="index", has_found=has_found)
 
     def _list_needed(self, path: str, names: Iterable[str]) -> Iterator[Body]:
         """Yield the code of the nodes that definitions of a file need directly, as far as it fits."""

@@ -1,5 +1,6 @@
 """Where the fault of failing tests may be: clues, tools with their log, and the debug context."""
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -296,8 +297,11 @@ def test_all_nodes_of_one_name_are_shown(kit: Kit) -> None:
 
 def test_views_can_be_json(kit: Kit) -> None:
     call = caller(kit.round())
-    assert call("ViewCode", place="calculate_mean", as_json=True).text.startswith('{"path":"src/kit/stats.py"')
-    assert call("ViewDependencies", node="calculate_mean", as_json=True).text.startswith('{"root":')
+    (view,) = json.loads(call("ViewCode", place="calculate_mean", as_json=True).text)
+    assert (view["path"], view["needed"][0]["name"]) == ("src/kit/stats.py", "validate_numbers")
+    assert json.loads(call("ViewDependencies", node="calculate_mean", as_json=True).text)["root"]["status"] == "passed"
+    kit.write(checks="".join(f"def f{number}(): return {number}\n" for number in range(5000)))
+    assert "ask for one definition" in call("ViewCode", place="src/kit/checks.py", as_json=True).text
 
 
 def test_answers_are_bounded_and_keys_masked(kit: Kit) -> None:
