@@ -27,7 +27,12 @@ DEFAULT_MODEL = "claude-opus-5-5"
 CONFIG_FILE = Path(".cdd") / "config.yaml"
 MAX_SIZE_BYTES = 16_000
 
-_VARIABLES = {"model": ("CDD_MODEL", "TDD_MODEL"), "max_attempts": ("CDD_MAX_RETRIES", "TDD_MAX_RETRIES")}
+_VARIABLES = {
+    "model": ("CDD_MODEL", "TDD_MODEL"),
+    "max_attempts": ("CDD_MAX_RETRIES", "TDD_MAX_RETRIES"),
+    "symbols": ("CDD_SYMBOLS",),
+    "serena": ("CDD_SERENA",),
+}
 """Setting -> environment variables; the first that is set counts."""
 _RUN_TREE = "run_tree"
 """A setting of earlier versions, which could work in the user's own files; it is read and has no effect."""
@@ -304,7 +309,7 @@ def load(
     for name, variable in _find_variables(environment).items():
         value = environment[variable]
         try:
-            given = value if name == "model" else _count_attempts(value)
+            given = _count_attempts(value) if name == "max_attempts" else value
             settings = msgspec.convert({**asdict(settings), name: given}, Settings, strict=False)
         except ValueError as error:
             why = str(error).partition(" - at ")[0]

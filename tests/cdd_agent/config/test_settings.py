@@ -37,6 +37,8 @@ def test_flag_beats_environment_beats_file(tmp_path: Path) -> None:
     assert load(tmp_path, environment={"TDD_MODEL": "alias"}).model == "alias"
     assert load(tmp_path, environment={"CDD_MODEL": "variable", "TDD_MODEL": "alias"}).model == "variable"
     assert load(tmp_path, environment={"CDD_MODEL": "variable"}, model="flag").model == "flag"
+    engines = load(tmp_path, environment={"CDD_SYMBOLS": "serena", "CDD_SERENA": "/opt/serena"})
+    assert (engines.symbols, engines.serena) == ("serena", "/opt/serena")
     assert load(tmp_path, environment={"CDD_MAX_RETRIES": "5"}).max_attempts == 6
     assert load(tmp_path, environment={"TDD_MAX_RETRIES": "0"}).max_attempts == 1
 
