@@ -32,6 +32,7 @@ from cdd_agent.model.budget import KINDS, Ceilings
 from cdd_agent.runs.jobs import Job, JobPool, JobResult
 from cdd_agent.runs.parcels import Sending, take_result
 from cdd_agent.runs.places import locate_run
+from cdd_agent.storage import write_atomic
 from cdd_agent.tdd.context import Brought, Context, Phase
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work.finding import Finding
@@ -315,6 +316,7 @@ class Ahead:
         found = self._found
         if found is None or found.step_number != number or not found.commits.get(phase):
             return None
+        self.keep_queries(number, context.reports)
         text = next((each.summary for each in reversed(found.attempts) if each.phase == phase), "")
         done = Brought(
             run=AgentRun(end="completed", text=text, turns=0, calls=0, usage=Usage()),
@@ -355,11 +357,19 @@ class Ahead:
         return replace_step(state, replace(step, attempts=tuple(attempts), returned=(*returned, *step.returned)))
 
     def _find_examples(self, number: int) -> Path | None:
+        return next(self._list_reports(number, "*green-examples.json"), None)
+
+    def _list_reports(self, number: int, pattern: str) -> Iterator[Path]:
+        """Yield the files among the reports of a step's fork whose name, after the number, fits ``pattern``."""
         fork = self._find(number)
-        if fork is None:
-            return None
-        reports = self._forks.find_records(fork).folder / "reports" / self._ticket.slug
-        return next(reports.glob(f"step-{number}-*green-examples.json"), None)
+        if fork is not None:
+            reports = self._forks.find_records(fork).folder / "reports" / self._ticket.slug
+            yield from reports.glob(f"step-{number}-{pattern}")
+
+    def keep_queries(self, number: int, reports: Path) -> None:
+        """Copy the log of where a step's agents looked for faults to ``reports``; the original goes with the fork."""
+        for path in self._list_reports(number, "*-localization.json"):
+            write_atomic(reports / path.name, path.read_bytes(), is_durable=False)
 
     def discard(self, number: int, *, is_landed: bool) -> None:
         """Remove the fork of a step that ends or begins anew; its work stays under a ref unless it has landed."""

@@ -234,3 +234,15 @@ def test_work_that_a_process_here_has_begun_is_set_aside(desk: Desk) -> None:
     desk.make().begin(KEYS[:1], STATE, base=desk.base)
     assert [fork.is_abandoned for fork in Forks(desk.folder).list_all()] == [True, False]
     assert [job.number for job in desk.pool.jobs] == [1]
+
+
+def test_the_queries_of_a_step_outlive_its_fork(desk: Desk, tmp_path: Path) -> None:
+    ahead = desk.make()
+    ahead.begin(KEYS[:2], STATE, base=desk.base)
+    forks = Forks(desk.folder)
+    for fork in forks.list_all():
+        log = forks.find_records(fork).folder / "reports" / "sums" / f"step-{fork.step}-0a-green-localization.json"
+        log.parent.mkdir(parents=True)
+        log.write_text(f"{fork.step}")
+    ahead.keep_queries(1, tmp_path / "kept")
+    assert [path.read_text() for path in (tmp_path / "kept").iterdir()] == ["1"]
