@@ -13,6 +13,7 @@ from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.sandbox.warden.supervision import is_alive
 from cdd_agent.symbols.rpc import LengthFraming, LineFraming, SandboxedServer, ServerConnection, ServerGone, Talk
 from cdd_agent.symbols.symbol import SymbolServerError
+from tests.fakes.cases import soak_after
 from tests.fakes.language_server import count_starts, write_server
 from tests.fakes.program import ROOT
 
@@ -127,7 +128,8 @@ def test_why_a_server_died_is_reported_without_escape_sequences(tmp_path: Path) 
     assert count_starts(tmp_path) == 2
 
 
-@pytest.mark.parametrize(
+@soak_after(
+    3,
     "body",
     [
         "read(); time.sleep(60)",
@@ -136,10 +138,10 @@ def test_why_a_server_died_is_reported_without_escape_sequences(tmp_path: Path) 
         "read(); write(b'Content-Length: 10\\r\\n\\r\\n{'); time.sleep(60)",
         "os.close(0); time.sleep(60)",
     ],
-    ids=["silent", "talks", "asks", "stops", "deaf"],
+    ids=["silent", "talks", "deaf", "asks", "stops"],
 )
 def test_a_server_that_does_not_answer_in_time_is_ended_and_asked_no_more(tmp_path: Path, *, body: str) -> None:
-    server = make_server(tmp_path, body, answer_s=0.5)
+    server = make_server(tmp_path, body, answer_s=0.3)
     began = time.monotonic()
     with pytest.raises(SymbolServerError, match=r"fake (did not answer echo in time|does not read what it is sent)"):
         ask(server, "x" * 3_000_000)

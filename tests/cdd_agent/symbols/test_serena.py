@@ -18,6 +18,7 @@ from cdd_agent.symbols.ty import TyProgram, TyServer
 from cdd_agent.symbols.watched_files import AnswerContradictsFiles
 from tests.cdd_agent.sandbox.conftest import ALL, at
 from tests.cdd_agent.symbols.test_ty import FILES
+from tests.fakes.cases import soak_after
 from tests.fakes.language_server import count_starts
 from tests.fakes.serena import write_serena
 
@@ -113,7 +114,8 @@ if tool == "find_referencing_symbols":
 ANSWER_USES = "if tool == 'find_referencing_symbols':\n    give({})\n    return True"
 
 
-@pytest.mark.parametrize(
+@soak_after(
+    6,
     ("misbehave", "why"),
     [
         (FORGED.replace("PLACE", "'/etc/passwd'"), "names a use in '/etc/passwd'"),
@@ -175,7 +177,8 @@ def test_a_hanging_serena_is_ended(index: Index, tmp_path: Path) -> None:
     serena.close()
 
 
-@pytest.mark.parametrize(
+@soak_after(
+    3,
     "misbehave",
     [
         "if tool == 'rename_symbol':\n    open('pkg/stats.py', 'a').write('import evil\\n')",
