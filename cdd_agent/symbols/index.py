@@ -66,6 +66,8 @@ class Index:
         self._beneath = ConfinedFolder(self.root)
         self._folders: dict[str, tuple[_Stamp, tuple[str, ...], tuple[str, ...]]] = {}
         """Path -> stamp, the folders and the files in it."""
+        self._listed, self._left_out = set[str](), set[str]()
+        """The paths that ``list_ignored`` was asked about, and those that it has."""
         self._files: dict[str, _IndexedFile] = {}
         self._names: dict[str, dict[str, tuple[Symbol, ...]]] = {}
         """Last part of a name -> path -> symbols."""
@@ -188,7 +190,7 @@ class Index:
 
     def _list_files(self) -> dict[str, None]:
         """Return the paths of all Python files; folders are listed again if they have changed."""
-        waiting, files, ignored = [""], dict[str, None](), None
+        waiting, files = [""], dict[str, None]()
         while waiting and len(files) < MOST_FILES:
             folder = waiting.pop()
             known = self._folders.get(folder)
@@ -197,9 +199,8 @@ class Index:
                 if not stat.S_ISDIR(about.st_mode):
                     raise NotADirectoryError(folder)
                 if known is None or not _is_same(known[0], about):
-                    ignored = frozenset(self._list_ignored()) if ignored is None else ignored
                     stamp = _stamp(about, time.time_ns())
-                    known = self._folders[folder] = (stamp, *self._list_folder(folder, ignored))
+                    known = self._folders[folder] = (stamp, *self._list_folder(folder))
             except OSError:
                 self._folders.pop(folder, None)
                 continue
@@ -207,7 +208,7 @@ class Index:
             files.update(dict.fromkeys(known[2]))
         return files
 
-    def _list_folder(self, folder: str, ignored: Collection[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def _list_folder(self, folder: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the folders and the files of a folder that are part of the index."""
         entries = self._beneath.list_entries(folder)
         if any(each.name in paths.ENVIRONMENT_MARKS for each in entries):
@@ -215,13 +216,18 @@ class Index:
         folders, files = list[str](), list[str]()
         for entry in entries:
             path = f"{folder}/{entry.name}" if folder else entry.name
-            if path in ignored or f"{path}/" in ignored:
-                continue
             if entry.kind == "folder" and paths.fold_name(entry.name) not in SKIPPED_FOLDERS:
                 folders.append(path)
             elif entry.kind == "file" and path.endswith(ENDINGS) and not paths.is_secret(path) and self._may_read(path):
                 files.append(path)
-        return tuple(folders), tuple(files)
+        if not self._listed.issuperset((*folders, *files)):  # git is asked only if there are new files
+            ignored = frozenset(self._list_ignored())
+            self._left_out.update(path for path in (*folders, *files) if not ignored.isdisjoint((path, f"{path}/")))
+            self._listed.update(folders, files)
+        return (
+            tuple(path for path in folders if path not in self._left_out),
+            tuple(path for path in files if path not in self._left_out),
+        )
 
     def _read(self, path: str, stamp: _Stamp) -> None:
         self._forget(path)

@@ -174,6 +174,20 @@ def test_links_environments_secrets_and_ignored_files_are_not_read(tmp_path: Pat
         index.read("../outside/x.py")
 
 
+def test_git_is_asked_about_new_files_only(tmp_path: Path) -> None:
+    asked = list[int]()
+    make_index(tmp_path, {"a.py": "def f(): pass\n", "build/b.py": "def f(): pass\n"})
+    index = Index(tmp_path, list_ignored=lambda: asked.append(1) or ("build/",))
+    assert find(index, "f") == ["a.py:1 f"]
+    (tmp_path / "a.py.tmp").write_text("def g(): pass\n")
+    (tmp_path / "a.py.tmp").rename(tmp_path / "a.py")
+    assert find(index, "g") == ["a.py:1 g"]
+    assert len(asked) == 1
+    (tmp_path / "c.py").write_text("def g(): pass\n")
+    assert len(find(index, "g")) == 2
+    assert len(asked) == 2
+
+
 def test_a_stub_is_marked_and_its_place_is_that_of_the_name(tmp_path: Path) -> None:
     body = "    '''Doc.\n\n    More.'''\n    raise NotImplementedError('x')\n"
     code = f"@cached\nasync  def  größe(\n    x,\n    y=1,\n):\n{body}"
