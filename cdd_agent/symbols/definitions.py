@@ -68,6 +68,7 @@ class SourceFile:
         tree = parse(self.shown) if self._is_plain or find_syntax_error(self.content) is None else None
         if tree is None:
             reason = find_syntax_error(self.content) or "Python refuses it"
+            reason = "it is nested too deeply" if reason in ("MemoryError", "RecursionError") else reason
             raise UsageError(f"{self.path} cannot be parsed: {reason}.", hint="correct that line with EditFile first")
         return tree
 

@@ -243,9 +243,11 @@ class Index:
             problem = error.happened
         self._files[path] = _IndexedFile(stamp, symbols, problem, self.generation)
         self._count += len(symbols)
+        by_name: dict[str, list[Symbol]] = {}
         for symbol in symbols:
-            own = self._names.setdefault(symbol.last_name, {})
-            own[path] = (*own.get(path, ()), symbol)
+            by_name.setdefault(symbol.last_name, []).append(symbol)
+        for name, found in by_name.items():
+            self._names.setdefault(name, {})[path] = tuple(found)
 
     def _forget(self, path: str) -> None:
         self.generation += 1

@@ -24,7 +24,7 @@ from cdd_agent.symbols.symbol import Symbol, SymbolServerError, TextEdit
 RemainderKind: TypeAlias = Literal["string", "comment", "code"]
 _Place: TypeAlias = tuple[int, int]
 _MOST_LISTED = 12
-_ASK_NAMES = "set symbols: index in .cdd/config.yaml, so that no language server is asked"
+_BY_HAND = "change the places of the definition and its uses with EditFile"
 _MOST_SHOWN_LINE = 300
 
 
@@ -207,7 +207,7 @@ def make_changes(edits: Collection[TextEdit], symbol: Symbol, *, new: str, index
         happened = (
             f"The planned rename changes {min(unknown)}, which is not a file of the project. Nothing was changed."
         )
-        raise SymbolServerError(happened, hint=_ASK_NAMES)
+        raise SymbolServerError(happened, hint=_BY_HAND)
     return {
         path: _change_file(
             SourceFile(path, index.read(path), is_parsed=False), by_path[path], old=symbol.last_name, new=new
@@ -226,7 +226,7 @@ def _change_file(source: SourceFile, edits: Collection[TextEdit], *, old: str, n
         if not is_old or edit.new not in allowed or start < end or edit.line != edit.end_line:
             where = f"{text[start:stop][:80]!r} in {source.path}:{edit.line}"
             happened = f"The planned rename replaces {where}, which is not {old}. Nothing was changed."
-            raise SymbolServerError(happened, hint=_ASK_NAMES)
+            raise SymbolServerError(happened, hint=_BY_HAND)
         parts += [text[end:start], edit.new]
         end = stop
     changed = "".join([*parts, text[end:]])

@@ -4,9 +4,11 @@ import ast
 import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Literal, TypeAlias
 
 from cdd_agent.symbols.definitions import DefinitionNode, SourceFile
+from cdd_agent.symbols.symbol import Symbol
 from cdd_agent.untrusted.python_source import with_deep_stack
 
 UseKind: TypeAlias = Literal["name", "definition", "parameter", "import", "attribute", "keyword", "pattern", "string"]
@@ -120,6 +122,11 @@ class _ScopeReader(ast.NodeVisitor):
     def _add(self, use: NameUse) -> None:
         if use.name in self.names:
             self.uses.append(use)
+
+    @cached_property
+    def _symbols(self) -> dict[int, Symbol]:
+        pairs = zip(self.source.definitions, self.source.symbols, strict=True)
+        return {id(each.node): symbol for each, symbol in pairs if each.target is None}
 
     def _make(self, name: str, kind: UseKind, *, line: int, column: int, is_stored: bool = False) -> NameUse:
         return NameUse(name=name, kind=kind, scope=self.scope, line=line, column=column, is_stored=is_stored)
@@ -312,8 +319,8 @@ class _ScopeReader(ast.NodeVisitor):
 
     def _add_definition(self, node: DefinitionNode) -> None:
         if node.name in self.names:
-            at = next(at for at, each in enumerate(self.source.definitions) if each.node is node)
-            line, column = self.source.symbols[at].name_line, self.source.symbols[at].name_column
+            symbol = self._symbols[id(node)]
+            line, column = symbol.name_line, symbol.name_column
             self._add(self._make(node.name, "definition", line=line, column=column, is_stored=True))
 
     def visit_Import(self, node: ast.Import) -> None:

@@ -176,8 +176,13 @@ def test_links_environments_secrets_and_ignored_files_are_not_read(tmp_path: Pat
 
 def test_git_is_asked_about_new_files_only(tmp_path: Path) -> None:
     asked = list[int]()
+
+    def list_ignored() -> tuple[str, ...]:
+        asked.append(1)
+        return ("build/",)
+
     make_index(tmp_path, {"a.py": "def f(): pass\n", "build/b.py": "def f(): pass\n"})
-    index = Index(tmp_path, list_ignored=lambda: asked.append(1) or ("build/",))
+    index = Index(tmp_path, list_ignored=list_ignored)
     assert find(index, "f") == ["a.py:1 f"]
     (tmp_path / "a.py.tmp").write_text("def g(): pass\n")
     (tmp_path / "a.py.tmp").rename(tmp_path / "a.py")
