@@ -154,7 +154,10 @@ class _ScopeReader(ast.NodeVisitor):
             self._bind(node.id)
         if node.id in self.names:
             line, column = self._place(node)
-            self._add(self._make(node.id, "name", line=line, column=column, is_stored=is_stored))
+            use = self._make(node.id, "name", line=line, column=column, is_stored=is_stored)
+            # As in ``limit = limit`` in a class: before its own assignment, the name is the one around the class.
+            is_early = self.scope.kind == "class" and node.id not in self.scope.bound
+            self._add(replace(use, scope=self.scope.parent or self.scope) if is_early else use)
 
     def visit_NamedExpr(self, node: ast.NamedExpr) -> None:
         """Bind the target in the scope around all comprehensions."""
@@ -232,7 +235,7 @@ class _ScopeReader(ast.NodeVisitor):
             if isinstance(target, ast.Name):
                 self._note_type(target.id, node.value.func if isinstance(node.value, ast.Call) else None)
             self._note_exports(target, [node.value])
-        self.generic_visit(node)
+        self._visit_all((node.value, *node.targets))
 
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
         """Note more entries of ``__all__``."""
@@ -245,7 +248,7 @@ class _ScopeReader(ast.NodeVisitor):
             self._note_type(node.target.id, node.annotation)
         self._note_exports(node.target, [node.value] if node.value is not None else [])
         self._visit_annotation(node.annotation)
-        self._visit_all((node.target, node.value))
+        self._visit_all((node.value, node.target))
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         """Enter a function."""
@@ -256,7 +259,6 @@ class _ScopeReader(ast.NodeVisitor):
         self._enter_function(node)
 
     def _enter_function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-        self._bind(node.name)
         self._add_definition(node)
         self._visit_all(node.decorator_list)
         inner = NameScope(kind="function", parent=self.scope, name=f"{self.scope.name}.{node.name}".strip("."))
@@ -267,6 +269,7 @@ class _ScopeReader(ast.NodeVisitor):
         self._visit_parameters(node.args, inner)
         if node.returns is not None:
             self._visit_annotation(node.returns)
+        self._bind(node.name)
         self._visit_in(inner, (*getattr(node, "type_params", ()), *node.body))
 
     def visit_Lambda(self, node: ast.Lambda) -> None:
@@ -289,9 +292,9 @@ class _ScopeReader(ast.NodeVisitor):
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         """Enter a class."""
-        self._bind(node.name)
         self._add_definition(node)
         self._visit_all((*node.decorator_list, *node.bases, *node.keywords))
+        self._bind(node.name)
         inner = NameScope(kind="class", parent=self.scope, name=f"{self.scope.name}.{node.name}".strip("."))
         self._visit_in(inner, (*getattr(node, "type_params", ()), *node.body))
 

@@ -147,6 +147,14 @@ def test_twins_are_renamed_together(tmp_path: Path) -> None:
     assert show_changes(plan) == {"a.py": wanted}
 
 
+def test_a_class_that_takes_a_name_from_around_it(tmp_path: Path) -> None:
+    code = "limit = 3\n\n\nclass K:\n    limit = limit\n    size = limit\n    def m(self): return limit\n"
+    plan = plan_rename(make_symbols(tmp_path, {"a.py": code}), "/limit", "most")
+    wanted = code.replace("limit = 3", "most = 3").replace("= limit\n    s", "= most\n    s")
+    wanted = wanted.replace("return limit", "return most")
+    assert show_changes(plan) == {"a.py": wanted}
+
+
 def test_fields_are_renamed_in_calls_and_patterns(tmp_path: Path) -> None:
     code = (
         "@dataclass\nclass Row:\n    size: int\n\n\n@dataclass\nclass Other:\n    size: int\n\n\n"
