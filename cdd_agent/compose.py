@@ -130,6 +130,7 @@ class Composition:
         """The user has been told which conventions of the project every agent gets."""
         self._told: set[str] = set()
         self._symbol_servers = WeakSet[SymbolServer]()  # one that nobody uses any more ends by itself
+        self._cluster: Cluster | None = None
 
     def follow(self, slug: str) -> None:
         """Also write the following events to the journal of ``slug``, or of the fork in which it is carried out."""
@@ -141,8 +142,9 @@ class Composition:
         self.publisher.close()
         for server in tuple(self._symbol_servers):
             server.close()
-        if (cluster := self.__dict__.pop("cluster", None)) is not None:
-            cluster.close()
+        if self._cluster is not None:
+            self._cluster.close()
+            self._cluster = None
 
     def make_symbol_servers(self, index: Index, *, sandbox: Sandbox) -> tuple[SymbolServer, ...]:
         """Return the engines for uses and renames in the order of the settings. Each starts at its first question."""
@@ -316,20 +318,19 @@ class Composition:
         folder = self.environment.get(SLOTS)
         return Slots(Path(folder, name)) if folder else None
 
-    @cached_property
-    def cluster(self) -> Cluster:
-        """The cluster that the options name, whose workers fit this project."""
+    def _connect(self, scheduler: str) -> Cluster:
+        """Return the cluster of a scheduler, whose workers fit this project."""
+        if self._cluster is not None:  # of an earlier command at the prompt
+            self._cluster.close()
         level, python = self.sandbox.level, self._find_other_python()
         here = describe_machine(sandbox=level, python="")
         if isinstance(self.suite, PytestSuite):
             interpreter = self.suite.interpreter
             here = structs.replace(here, python=format_python(interpreter.python, interpreter.pytest))
         here = structs.replace(here, has_key=self.options.find_recording(self.environment) is None)
-        return Cluster.connect(
-            self.options.scheduler or "",
-            requirement=Requirement(here=here, sandbox=level, python=python),
-            emit=self.emit,
-        )
+        requirement = Requirement(here=here, sandbox=level, python=python)
+        self._cluster = Cluster.connect(scheduler, requirement=requirement, emit=self.emit)
+        return self._cluster
 
     def _find_other_python(self) -> str:
         """Return the path of the interpreter that runs the tests, if it is not cdd's own."""
@@ -544,16 +545,16 @@ class Composition:
         options = self.options
         most = options.jobs if options.jobs > 1 else 0
         # In a fork, nothing is worked out ahead.
-        is_remote = options.scheduler is not None and not self._fork
+        scheduler = None if self._fork else options.scheduler
         program = StepProgram(
             options=options,
             settings=self.settings,
             ceilings=self._ceilings,
             sandbox=self.sandbox.level,
-            python=self._find_other_python() if is_remote else "",
+            python=self._find_other_python() if scheduler else "",
             command=command,
         )
-        jobs = ClusterJobs(self.cluster, most=most) if is_remote else Jobs(most=most, key=options.key)
+        jobs = ClusterJobs(self._connect(scheduler), most=most) if scheduler else Jobs(most=most, key=options.key)
         return Ahead(ticket, forks=self.forks, clock=self.clock, emit=self.emit, program=program, jobs=jobs)
 
     def orchestrator(self, feature: Feature) -> Run[ListedTests]:

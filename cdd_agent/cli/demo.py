@@ -150,6 +150,10 @@ def _play_graph(invocation: Invocation, example: DemoExample, *, folder: Path | 
     """Generate the repository of the example's graph. Nodes that fail are part of the example."""
     output = folder.resolve() if folder else Path(tempfile.mkdtemp(prefix="cdd-demo-")) / example.name
     arguments = [str(example.graph), "--out", str(output), "--yes"]
+    if invocation.options.jobs > 1:
+        arguments += ["--jobs", str(invocation.options.jobs)]
+    if invocation.options.scheduler is not None:
+        arguments += ["--scheduler", invocation.options.scheduler]
     if not invocation.as_json:
         words = ("cdd", "--replay", str(invocation.options.replay), "generate", *arguments)
         invocation.screen.line(f"$ {shlex.join(words)}", style="bold")

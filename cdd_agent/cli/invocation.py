@@ -111,6 +111,11 @@ class Invocation:
             assume_yes=self.assume_yes or given["yes"],
             as_json=self.as_json or given["as_json"],
         )
+        if own.options.scheduler is not None and own.options.record is not None:
+            from cdd_agent.errors import UsageError
+
+            happened = "A recording holds the turns of one process, and --scheduler starts several."
+            raise UsageError(happened, hint="omit --record")
         if self.at_prompt:
             own.share(self.project, screen=self.screen)
         return own

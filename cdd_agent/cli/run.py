@@ -90,10 +90,8 @@ def exec_(
     """The Executor carries out the plan of the ticket SLUG, test first, from where it stopped."""
     if guidance and retry is None:
         raise UsageError("--guidance belongs to --retry.", hint=f"cdd exec {slug} --retry N --guidance TEXT")
-    if invocation.options.record is not None and (invocation.options.jobs > 1 or invocation.options.scheduler):
-        option = "--scheduler" if invocation.options.scheduler else "--jobs"
-        happened = f"A recording holds the turns of one process, and {option} starts several."
-        raise UsageError(happened, hint=f"omit {option}")
+    if invocation.options.record is not None and invocation.options.jobs > 1:
+        raise UsageError("A recording holds the turns of one process, and --jobs starts several.", hint="omit --jobs")
     numbers = [number for number in (step, retry, skip) if number is not None]
     if invocation.is_interactive and not numbers:
         _open_prompt(invocation, f"/exec {slug}")

@@ -317,12 +317,10 @@ class Forks:
         return tree
 
     def move(self, fork: Fork, tip: CommitId) -> None:
-        """Make ``tip`` the last commit of a fork, with its files."""
+        """Make ``tip`` the last commit of a fork, with its files; files that git does not track stay."""
         self.open(fork)
-        tree = self._trees.tree(self.locate(fork).name)
-        tree.reset(tip)
+        self._trees.tree(self.locate(fork).name).restore_files(tip)
         self.repository.git("update-ref", f"refs/heads/{fork.branch}", tip)
-        tree.repository.git("symbolic-ref", "HEAD", f"refs/heads/{fork.branch}")
 
     def _find_tree(self, fork: Fork) -> Repository | None:
         """Return the repository of a fork's work tree; None if its folder is gone."""

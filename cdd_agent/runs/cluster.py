@@ -9,7 +9,6 @@ itself, and nobody could tell what the first attempt has cost.
 import contextlib
 import hashlib
 import importlib.util
-import logging
 import os
 import re
 import select
@@ -18,8 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -43,6 +41,7 @@ from cdd_agent.untrusted.text import shorten
 
 if TYPE_CHECKING:
     from distributed import Client, Future
+    from distributed import Worker as DaskWorker
 
 REQUIREMENT = "distributed>=2026.8,<2027"
 PARCEL, RESULT = "parcel", "result"
@@ -66,7 +65,10 @@ _OWN_VARIABLES = ("CDD_", "TDD_", "DASK_")
 
 
 def check_address(address: str) -> None:
-    """Raise ``UsageError`` unless this is the address of a scheduler, and ``EnvironmentMissing`` without the extra."""
+    """Raise ``UsageError`` unless this is the address of a scheduler.
+
+    Raises ``EnvironmentMissing`` without the extra, and if nobody listens there.
+    """
     if not _ADDRESS.fullmatch(address):
         raise UsageError(
             f"{shorten(address, 80)!r} is not the address of a scheduler.",
@@ -76,6 +78,19 @@ def check_address(address: str) -> None:
         raise EnvironmentMissing(
             "--scheduler needs the package distributed, which is not installed.", hint=suggest_addition(REQUIREMENT)
         )
+    host, port = address.partition("://")[2].rsplit(":", 1)
+    try:
+        # If nobody listens there, dask tries again until the time is up.
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_REACH_S).close()
+    except (OSError, OverflowError) as error:
+        raise _make_unreachable(address, error) from error
+
+
+def _make_unreachable(address: str, error: Exception) -> EnvironmentMissing:
+    return EnvironmentMissing(
+        f"The scheduler {address} does not answer: {shorten(str(error) or type(error).__name__, 200)}",
+        hint=f"start it: dask scheduler --port {address.rpartition(':')[2]}; then the same command",
+    )
 
 
 class WorkerFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -169,12 +184,12 @@ def list_differences(found: WorkerFacts, expected: WorkerFacts) -> Iterator[tupl
 # On the workers
 
 
-def describe_worker(*, sandbox: str, python: str) -> bytes:
-    """Return the ``WorkerFacts`` of the worker that calls this."""
-    from distributed import get_worker
+async def describe_worker(*, sandbox: str, python: str, dask_worker: "DaskWorker") -> bytes:
+    """Return the ``WorkerFacts`` of a worker; dask calls this also while all threads for jobs are busy."""
+    import asyncio
 
-    found = describe_machine(sandbox=sandbox, python=python)
-    return msgspec.msgpack.encode(msgspec.structs.replace(found, id=get_worker().id))
+    found = await asyncio.to_thread(describe_machine, sandbox=sandbox, python=python)
+    return msgspec.msgpack.encode(msgspec.structs.replace(found, id=dask_worker.id))
 
 
 class _Ended(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -300,6 +315,8 @@ _FAILURES = (OSError, RuntimeError, ValueError, LookupError, TypeError, Attribut
 
 def _read(future: "Future", *, wait_s: float) -> bytes:
     """Return the bytes that a task returned; raise ``_WorkerError`` if there are none."""
+    from concurrent.futures import CancelledError
+
     try:
         if (error := future.exception(timeout=wait_s)) is not None:
             raise _WorkerError(f"{type(error).__name__}: {error}")
@@ -330,30 +347,25 @@ class Cluster:
         """Address and folder of a process -> worker. One that was started again has another folder."""
         self._requirement = requirement
         self._emit = emit
-        self._asked: dict[tuple[str, str], Future] = {}
         self._refused: set[tuple[str, str]] = set()
 
     @classmethod
     def connect(cls, address: str, *, requirement: Requirement, emit: Emit) -> "Cluster":
         """Connect to a scheduler and check its workers; raise ``EnvironmentMissing`` unless all of them fit."""
         check_address(address)
-        # The scheduler's and the workers' own reports are for their terminals; an error here becomes a CddError.
-        for name in ("distributed", "tornado", "asyncio"):
-            logging.getLogger(name).setLevel(logging.CRITICAL)
+        import logging
+
         import dask
         from distributed import Client
 
+        # The scheduler's and the workers' own reports are for their terminals; an error here becomes a CddError.
+        for name in ("distributed", "tornado", "asyncio"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
         dask.config.set({"distributed.admin.large-graph-warning-threshold": f"{2 * MOST_BYTES}B"})
-        host, port = address.partition("://")[2].rsplit(":", 1)
         try:
-            # If nobody listens there, dask tries again until the time is up.
-            socket.create_connection((host.strip("[]"), int(port)), timeout=_REACH_S).close()
             client = Client(address, timeout=_REACH_S, set_as_default=False, name="cdd")
-        except (OSError, ValueError, RuntimeError, OverflowError) as error:
-            raise EnvironmentMissing(
-                f"The scheduler {address} does not answer: {shorten(str(error) or type(error).__name__, 200)}",
-                hint=f"start it: dask scheduler --port {port}; then the same command",
-            ) from error
+        except (OSError, ValueError, RuntimeError) as error:
+            raise _make_unreachable(address, error) from error
         cluster = cls(address, client=client, requirement=requirement, emit=emit)
         try:
             cluster._check_all()
@@ -372,10 +384,9 @@ class Cluster:
         found = self._list_present()
         if not found:
             raise self._make_error("has no worker")
-        self._ask(found)
-        until, wrong, hints = time.monotonic() + _ANSWER_S, dict[str, None](), dict[str, None]()
-        for place in found:
-            for what, hint in self._read_answer(place, threads=found[place], wait_s=until - time.monotonic()):
+        wrong, hints = dict[str, None](), dict[str, None]()
+        for place, differences in self._ask(found).items():
+            for what, hint in differences:
                 wrong[f"\n  {place[0]}: {what}"] = hints[hint] = None
         if wrong:
             raise EnvironmentMissing(
@@ -400,40 +411,55 @@ class Cluster:
             f"The scheduler {self.address} {what}.", hint=f"start one: {start}; then the same command continues"
         )
 
-    def _ask(self, places: Iterable[tuple[str, str]]) -> None:
-        asked = self._requirement
-        for place in places:
-            self._asked[place] = self.client.submit(
-                describe_worker,
-                sandbox=asked.sandbox,
-                python=asked.python,
-                workers=[place[0]],
-                allow_other_workers=False,
-                pure=False,
-                priority=1,
-            )
+    def _ask(self, threads: Mapping[tuple[str, str], int]) -> dict[tuple[str, str], list[tuple[str, str]]]:
+        """Return what is wrong with workers, and what to do there; add those to the others that fit.
 
-    def _read_answer(self, place: tuple[str, str], *, threads: int, wait_s: float) -> list[tuple[str, str]]:
-        """Return what is wrong with a worker that was asked, and what to do; add it to the others if it is nothing."""
-        try:
-            facts = msgspec.msgpack.decode(_read(self._asked.pop(place), wait_s=max(wait_s, 0.1)), type=WorkerFacts)
-        except (_WorkerError, msgspec.DecodeError, ValueError) as error:
-            why = shorten(str(error), 200)
-            return [(f"it cannot run cdd: {why}", "install there the cdd that runs here, and start it again")]
-        wrong = list(list_differences(facts, self._requirement.here))
-        if not wrong:
-            self.workers[place] = Worker(address=place[0], id=facts.id, threads=threads)
+        ``threads``: place -> threads of a worker.
+        """
+        answers = self._call([address for address, _ in threads])
+        wrong: dict[tuple[str, str], list[tuple[str, str]]] = {}
+        for place in threads:
+            answer = answers.get(place[0], TimeoutError("it does not answer"))
+            try:
+                if not isinstance(answer, bytes):
+                    raise TypeError(f"{type(answer).__name__}: {answer}")
+                facts = msgspec.msgpack.decode(answer, type=WorkerFacts)
+            except (TypeError, ValueError) as error:
+                why = shorten(str(error), 200)
+                wrong[place] = [
+                    (f"it cannot run cdd: {why}", "install there the cdd that runs here, and start it again")
+                ]
+                continue
+            wrong[place] = list(list_differences(facts, self._requirement.here))
+            if not wrong[place]:
+                self.workers[place] = Worker(address=place[0], id=facts.id, threads=threads[place])
         return wrong
+
+    def _call(self, addresses: list[str]) -> dict[str, object]:
+        """Return address -> answer of each worker, or its exception; those that do not answer are missing."""
+        answers: dict[str, object] = {}
+        try:
+            answers = self.client.run(
+                describe_worker,
+                sandbox=self._requirement.sandbox,
+                python=self._requirement.python,
+                workers=addresses,
+                on_error="return",
+                callback_timeout=_ANSWER_S,
+            )
+        except _FAILURES as error:
+            if len(addresses) == 1:
+                return {addresses[0]: error}
+            for address in addresses:  # one of them is in the way of the others
+                answers |= self._call([address])
+        return answers
 
     def refresh(self) -> None:
         """Forget workers that have gone, and check those that have come; raise ``EnvironmentMissing`` if it is gone."""
         present = self._list_present()
         self.workers = {place: worker for place, worker in self.workers.items() if place in present}
-        self._asked = {place: future for place, future in self._asked.items() if place in present}
-        known = {*self.workers, *self._asked, *self._refused}
-        self._ask([place for place in present if place not in known])
-        for place in [place for place, future in self._asked.items() if future.done()]:
-            wrong = self._read_answer(place, threads=present[place], wait_s=_PATIENCE_S)
+        new = {place: threads for place, threads in present.items() if place not in {*self.workers, *self._refused}}
+        for place, wrong in self._ask(new).items() if new else ():
             if wrong:
                 self._refused.add(place)
                 self._emit(Notice(text=f"The worker {place[0]} gets nothing to do: {'; '.join(w for w, _ in wrong)}."))

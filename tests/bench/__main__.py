@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tests.bench import (
+    cluster,
     evidence,
     exercised,
     generation,
@@ -37,6 +38,7 @@ PARTS: Mapping[str, Callable[[Path, bool], bool]] = {
     "reporters": lambda folder, quick: reporters.show(folder, installed_peers(), quick=quick),
     "step": lambda folder, quick: step.show(folder / "step", quick=quick),
     "jobs": lambda folder, quick: jobs.show(folder / "jobs"),
+    "cluster": lambda folder, quick: cluster.show(folder / "cluster"),
     "scale": lambda folder, quick: scale.show(folder / "scale", quick=quick),
     "evidence": lambda folder, quick: evidence.show(folder / "evidence", quick=quick),
     "requests": lambda folder, quick: requests.show(folder),
@@ -49,7 +51,7 @@ PARTS: Mapping[str, Callable[[Path, bool], bool]] = {
     "exercised": lambda folder, quick: exercised.show(folder / "exercised", installed_agents()),
 }
 """Name -> the function that prints the figures of a part, and returns whether its bars are kept."""
-LONG = ("jobs", "generation", "localization", "symbol_tools", "exercised")
+LONG = ("jobs", "cluster", "generation", "localization", "symbol_tools", "exercised")
 """Parts that ``--quick`` leaves out."""
 
 

@@ -6,14 +6,21 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
 
 import pytest
 
 from cdd_agent import __version__
 from cdd_agent.cli.app import run
+from cdd_agent.config.settings import Settings
+from cdd_agent.git.repository import Repository
+from cdd_agent.runs.cluster import PARCEL, RESULT
+from cdd_agent.runs.parcels import Sending, take_result
+from cdd_agent.runs.places import locate_run
 from cdd_agent.tickets.ticket import find
 from cdd_agent.work.records import find_records
+from cdd_agent.work.state import RunState, StepExecution, StepKey, pending_steps
 from tests.fakes.cases import soak_after
 from tests.fakes.demo import RECORDING, SLUG
 
@@ -310,3 +317,36 @@ def test_with_json_standard_output_holds_event_lines_only(project: Path, capsys:
 def test_the_package_s_version_is_told_after_other_options_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--no-color", "--version"]) == 0
     assert capsys.readouterr().out == f"cdd {__version__}\n"
+
+
+def test_a_worker_runs_the_command_of_a_job_and_leaves_its_result(
+    project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    repository = Repository.find(project)
+    head = repository.read_head()
+    assert head is not None
+    key = StepKey(number=1, title="add", text_sha256="ab")
+    sending = Sending(
+        repository=repository,
+        head=head,
+        project=PurePosixPath(),
+        folder=project,
+        ticket=locate_run(project, "sums"),
+        state=RunState(ticket_slug="sums", started_at="now", step_executions=pending_steps([key])),
+        settings=Settings(max_drafts=7),
+        arguments=("--project", project, "status", "sums"),
+        python="",
+    )
+    for words, status, shown in (
+        (sending.arguments, 0, "add"),
+        (("--project", project, "exec", "nothing"), 2, "nothing"),
+    ):
+        job = tmp_path / f"job-{status}"
+        job.mkdir()
+        (job / PARCEL).write_bytes(replace(sending, arguments=words).pack())
+        assert run(["work", str(job)]) == status
+        told = capsys.readouterr()
+        assert shown in told.out + told.err
+        step = StepExecution(step_number=1, title="add", text_sha256="ab")
+        result = (job / RESULT).read_bytes()
+        assert take_result(result, known=step, repository=repository, base=head) == step

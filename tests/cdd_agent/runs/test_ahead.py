@@ -185,6 +185,24 @@ def test_the_share_of_a_killed_run_counts_as_used_in_the_next_one(desk: Desk) ->
     assert ahead.take(1).tokens == 3000 + 70
 
 
+def test_the_fork_has_the_files_of_the_result_and_keeps_its_own(desk: Desk) -> None:
+    ticket = desk.folder / "tickets" / "sums"
+    ticket.mkdir(parents=True)
+    for name in ("spec.yaml", "plan.md"):
+        (ticket / name).write_text("title: Sums\n")
+    desk.ticket = Ticket(slug="sums", folder=ticket)
+    ahead = desk.make()
+    ahead.begin(KEYS[:1], STATE, base=desk.base)
+    desk.pool.ends = [finish(desk)]
+    assert ahead.take(1).tokens == 70
+    forks = Forks(desk.folder)
+    (fork,) = forks.list_all()
+    root = forks.find_project(fork)
+    assert git(root, "status", "--porcelain", "--untracked-files=no") == ""
+    assert {"spec.yaml", "plan.md", "execution-state.json"} <= {each.name for each in root.glob("tickets/sums/*")}
+    assert (root / "n1.py").exists()
+
+
 def test_no_job_begins_once_the_limit_is_used_up(desk: Desk) -> None:
     ahead = desk.make()
     ahead.begin(KEYS, replace(STATE, usage=Usage(output_tokens=10_000)), base=desk.base)
