@@ -119,6 +119,18 @@ def test_a_rename_follows_overrides_and_lists_nothing_else(tmp_path: Path) -> No
         }
 
 
+def test_a_rename_there_and_back_leaves_all_bytes(tmp_path: Path) -> None:
+    symbols = make_symbols(tmp_path, TRICKY)
+    for symbol in [each for path in TRICKY for each in symbols.list_file(path) if each.last_name != "__all__"]:
+        there = symbols.plan_rename(symbol, "renamed")
+        symbols.apply(there, write=lambda path, data: void((tmp_path / path).write_bytes(data)))
+        back = plan_rename(symbols, f"/{symbol.name.rpartition('.')[0]}/renamed".replace("//", "/"), symbol.last_name)
+        assert {path: each.new for path, each in back.changes.items()} == {
+            path: each.old for path, each in there.changes.items()
+        }
+        symbols.apply(back, write=lambda path, data: void((tmp_path / path).write_bytes(data)))
+
+
 def test_a_class_is_renamed_in_annotations_too(tmp_path: Path) -> None:
     plan = plan_rename(make_symbols(tmp_path, TRICKY), "Runner", "Engine")
     assert show_changes(plan) == {
