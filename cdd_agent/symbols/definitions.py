@@ -21,7 +21,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 # A line may be continued between the keyword and the name.
 _BEFORE_NAME = re.compile(r"(?:async(?:[ \t\f]|\\(?:\r\n?|\n))+)?(?:def|class|type)(?:[ \t\f]|\\(?:\r\n?|\n))+")
 _MOST_SUMMARY = 200
-_HINT = "edit it with EditFile instead"
+_HINT = "edit it with Edit instead"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,7 @@ class SourceFile:
         if tree is None:
             reason = find_syntax_error(self.content) or "Python refuses it"
             reason = "it is nested too deeply" if reason in ("MemoryError", "RecursionError") else reason
-            raise UsageError(f"{self.path} cannot be parsed: {reason}.", hint="correct that line with EditFile first")
+            raise UsageError(f"{self.path} cannot be parsed: {reason}.", hint="correct that line with Edit first")
         return tree
 
     @cached_property

@@ -33,7 +33,7 @@ _BEFORE = re.compile(r"(?:[ \t\f;]|\\(?:\r\n?|\n))*\Z")
 _REST = re.compile(r"[ \t\f]*(?P<semicolon>;)?[ \t\f]*(?P<comment>#[^\r\n]*)?")
 _COMMENT = re.compile(r"[ \t\f]*#[^\r\n]*")
 _USUAL_UNIT = "    "
-_NOT_IN_PARTS = "edit it with EditFile instead"
+_NOT_IN_PARTS = "edit it with Edit instead"
 
 
 def replace_body(content: bytes, symbol: Symbol, *, code: str) -> bytes:

@@ -109,7 +109,7 @@ class Index:
             hint = "name a file such as src/module.py"
             raise UsageError(f"{path} is not a Python file of the project.", hint=hint)
         if found.problem:
-            raise UsageError(found.problem, hint="correct the file with EditFile first")
+            raise UsageError(found.problem, hint="correct the file with Edit first")
         return found.symbols
 
     def list_last_read(self, path: str) -> tuple[Symbol, ...]:

@@ -197,7 +197,7 @@ def choose_body(code: NewCode, node: DefinitionNode, *, around: Sequence[str]) -
         if used:
             happened = f"The new body uses {used[0]}, which is not a parameter of {node.name}, whose signature stays."
             raise UsageError(
-                f"{happened} Nothing was changed.", hint="change the signature first with EditFile, then the body"
+                f"{happened} Nothing was changed.", hint="change the signature first with Edit, then the body"
             )
     return same[0].body
 

@@ -24,7 +24,7 @@ from cdd_agent.symbols.symbol import Symbol, SymbolServerError, TextEdit
 RemainderKind: TypeAlias = Literal["string", "comment", "code"]
 _Place: TypeAlias = tuple[int, int]
 _MOST_LISTED = 12
-_BY_HAND = "change the places of the definition and its uses with EditFile"
+_BY_HAND = "change the places of the definition and its uses with Edit"
 _MOST_SHOWN_LINE = 300
 
 
@@ -80,7 +80,7 @@ def check_name(symbol: Symbol, new: str) -> None:
         raise UsageError(f"Python itself calls {old}, so it keeps its name. Nothing was changed.", hint="leave it")
     if symbol.name != old and any(each.startswith("__") and not each.endswith("__") for each in (new, old)):
         happened = f"{new if new.startswith('__') else old} is private to its class. Nothing was changed."
-        raise UsageError(happened, hint="edit the class with EditFile")
+        raise UsageError(happened, hint="edit the class with Edit")
 
 
 def find_collisions(scan: Scan, new: str, *, index: Index) -> tuple[str, ...]:
