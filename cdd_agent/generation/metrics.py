@@ -138,9 +138,9 @@ def _measure_installation(check: InstallationCheck) -> Metric:
     name, target = "Repository build success", "100%"
     match check:
         case Installed() | NotInstalled(act="import" | "test"):
-            return Metric(name=name, target=target, value="`pip install -e .` succeeds", is_reached=True)
+            return Metric(name=name, target=target, value="it can be installed", is_reached=True)
         case NotInstalled():
-            return Metric(name=name, target=target, value="`pip install -e .` fails", is_reached=False)
+            return Metric(name=name, target=target, value="it cannot be installed", is_reached=False)
         case NotVerified(reason=reason):
             return Metric(name=name, target=target, value=f"not measured: {reason}")
 
