@@ -19,7 +19,7 @@ import shutil
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -136,8 +136,8 @@ def search_without_tools(fault: Fault, workspace: Workspace, *, window: int) -> 
     for path, line in dict.fromkeys(reversed(re.findall(r"\b(src/[\w/.]+\.py):(\d+)", text))):
         open_at(path, max(int(line) - window // 2, 1))
     failing = "\n".join(re.findall(r"^[>E] .*$", text, re.MULTILINE))
-    named = [name for name in re.findall(r"[A-Za-z_]\w+", text) if len(name) > 2 and not hasattr(builtins, name)]
-    waiting, known = [*list_called(failing), *list_called(text), *dict.fromkeys(named)], set[str]()
+    named = [name for name in re.findall(r"[A-Za-z_]\w+", text) if len(name) > 2]
+    waiting, known = put_builtins_last((*list_called(failing), *list_called(text), *named)), set[str]()
     while waiting and not searcher.has_found and searcher.steps < MOST_STEPS:
         name = waiting.pop(0)
         if name in known:
@@ -151,8 +151,13 @@ def search_without_tools(fault: Fault, workspace: Workspace, *, window: int) -> 
 
 
 def list_called(text: str) -> list[str]:
-    """Return the names before a parenthesis, in order, without those that Python has."""
-    return [name for name in dict.fromkeys(re.findall(r"([A-Za-z_]\w+)\s*\(", text)) if not hasattr(builtins, name)]
+    """Return the names before a parenthesis, in order, those that Python has after the others."""
+    return put_builtins_last(re.findall(r"([A-Za-z_]\w+)\s*\(", text))
+
+
+def put_builtins_last(names: Iterable[str]) -> list[str]:
+    """Return the names without duplicates; a repository may define one that Python has too."""
+    return sorted(dict.fromkeys(names), key=lambda name: hasattr(builtins, name))
 
 
 def find_body(page: str, name: str) -> str:
@@ -300,20 +305,36 @@ def show(folder: Path) -> bool:
     print(f"\nlocalization: steps until the planted fault is shown, at most {MOST_STEPS}")
     lay_plugins()
     grounds = [(make_library(name), count) for name, count in LIBRARIES.items()]
-    results = {"20 faults in libraries": [result for ground in grounds for result in try_all(*ground)]}
-    results["faults in ml-library"] = try_all(make_example(folder), FAULTS_OF_EXAMPLE)
-    for title, rows in results.items():
-        print(f"  {title}: {len(rows)}")
-        for how, searchers in zip(HOW, zip(*rows, strict=True), strict=True):
-            steps = [each.steps if each.has_found else MOST_STEPS for each in searchers]
-            figures = (
-                f"{statistics.mean(steps):.1f} steps (median {statistics.median(steps):g})",
-                f"{statistics.mean(-(-each // MOST_QUERIES) for each in steps):.2f} rounds",
-                f"{statistics.mean(each.characters for each in searchers):,.0f} characters",
-                f"{sum(each.has_found for each in searchers)} of {len(searchers)} found",
-            )
-            print(f"    {how}: {', '.join(figures)}")
+    print_figures("faults in libraries", [row for ground in grounds for row in try_all(*ground)])
+    print_figures("faults in ml-library", try_all(make_example(folder), FAULTS_OF_EXAMPLE))
+    rounds = count_recorded_rounds()
+    print(f"  ml-library as recorded: {len(rounds)} nodes repaired, in {statistics.mean(rounds):.1f} rounds on average")
     return True
+
+
+def print_figures(title: str, rows: list[list[Searcher]]) -> None:
+    """Print the means of each way to search; each row has the searchers of one fault."""
+    print(f"  {len(rows)} {title}")
+    for how, searchers in zip(HOW, zip(*rows, strict=True), strict=True):
+        steps = [each.steps if each.has_found else MOST_STEPS for each in searchers]
+        figures = (
+            f"{statistics.mean(steps):.1f} steps (median {statistics.median(steps):g})",
+            f"{statistics.mean(-(-each // MOST_QUERIES) for each in steps):.2f} rounds",
+            f"{statistics.mean(each.characters for each in searchers):,.0f} characters",
+            f"{sum(each.has_found for each in searchers)} of {len(searchers)} found",
+        )
+        print(f"    {how}: {', '.join(figures)}")
+
+
+def count_recorded_rounds() -> list[int]:
+    """Return the attempts after the first one of each node of the example that needs some, whatever its tools."""
+    last: dict[str, int] = {}
+    text = (EXAMPLE / "recording.yaml").read_text(encoding="utf-8")
+    for title, number in re.findall(
+        r"^- when: '\^Work: generate ml-library (\S+) green attempt (\d+)", text, re.MULTILINE
+    ):
+        last[title] = max(last.get(title, 1), int(number))
+    return [number - 1 for number in last.values() if number > 1]
 
 
 def try_all(ground: Ground, count: int) -> list[list[Searcher]]:
