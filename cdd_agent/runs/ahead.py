@@ -22,15 +22,16 @@ from cdd_agent.agent.loop import AgentRun
 from cdd_agent.clock import Clock
 from cdd_agent.config.options import Options
 from cdd_agent.config.settings import Settings
-from cdd_agent.errors import BudgetSpent, CddError, EnvironmentMissing, join_first
+from cdd_agent.errors import BudgetSpent, CddError, EnvironmentMissing, UsageError, join_first
 from cdd_agent.events import Emit, Notice
+from cdd_agent.generation.localize import load_entries
 from cdd_agent.git.commits import commit_tree
 from cdd_agent.git.fork import Fork, Forks, make_name
-from cdd_agent.git.repository import CommitId
+from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.git.tree_store import Snapshot
 from cdd_agent.model.budget import KINDS, Ceilings
 from cdd_agent.runs.jobs import Job, JobPool, JobResult
-from cdd_agent.runs.parcels import Sending, take_result
+from cdd_agent.runs.parcels import LOG, Sending, take_result
 from cdd_agent.runs.places import locate_run
 from cdd_agent.storage import write_atomic
 from cdd_agent.tdd.context import Brought, Context, Phase
@@ -102,8 +103,8 @@ class Ahead:
         """Steps whose job was submitted -> how it ended; None: it has not been seen to end."""
         self._used = Usage()
         """The usage of the run."""
-        self._reserved: dict[int, Usage] = {}
-        """The shares of the jobs that were sent away, which the states of their forks count as used."""
+        self._lost: dict[int, Usage] = {}
+        """Step -> the shares that were lost with earlier jobs; the state of its fork counts that of the job, too."""
         self._losses: Counter[int] = Counter()
         """How often a worker was lost with the job of a step."""
         self._found: StepExecution | None = None
@@ -176,17 +177,16 @@ class Ahead:
             python=self._program.python,
         )
         parcel, usd = sending.pack(), share.get("usd", 0.0)
-        self._reserved[fork.step] = Usage()
+        reserved, self._lost[fork.step] = Usage(), step.usage
         if self._program.options.find_recording() is None:  # which costs nothing
-            self._reserved[fork.step] = Usage(
+            reserved = Usage(
                 input_tokens=int(share.get("tokens", 0)),
                 calls=int(share.get("calls", 0)),
                 minutes=share.get("minutes", 0.0),
                 cost_usd=usd or None,
                 known_usd=usd,
             )
-        used = step.usage + self._reserved[fork.step]
-        save_state(ticket.state_path, replace_step(state, replace(step, usage=used)))
+        save_state(ticket.state_path, replace_step(state, replace(step, usage=step.usage + reserved)))
         return parcel
 
     def _plan_share(self) -> dict[str, float]:
@@ -305,11 +305,18 @@ class Ahead:
         assert state is not None
         step = state.execution(fork.step)
         found = take_result(parcel, known=step, repository=tree, base=CommitId(fork.base))
-        lost = step.usage - self._reserved.pop(fork.step)
-        save_state(ticket.state_path, replace_step(state, replace(found, usage=found.usage + lost)))
+        used = found.step.usage + self._lost.pop(fork.step)
+        save_state(ticket.state_path, replace_step(state, replace(found.step, usage=used)))
         # The tip of the branch keeps the commits, and the files follow, so that the user can read the fork.
-        if found.commits:
-            self._forks.move(fork, CommitId([*found.commits.values()][-1]))
+        if found.step.commits:
+            self._forks.move(fork, CommitId([*found.step.commits.values()][-1]))
+        for name, content in found.logs.items():
+            path = self._find_reports(fork) / name
+            write_atomic(path, content, is_durable=False)
+            try:
+                load_entries(path)
+            except UsageError:  # a later report would read it
+                path.unlink()
 
     def bring(self, number: int, phase: Phase, *, context: Context) -> Brought | None:
         """Bring the changes for a phase of a step into the run's files; return None if there are none that fit."""
@@ -320,7 +327,7 @@ class Ahead:
         text = next((each.summary for each in reversed(found.attempts) if each.phase == phase), "")
         done = Brought(
             run=AgentRun(end="completed", text=text, turns=0, calls=0, usage=Usage()),
-            evidence=None if self._jobs.is_remote else next(iter(_list_evidence(found, phase)), None),
+            evidence=next(_list_evidence(found, phase), None),
             examples=self._find_examples(number) if phase == "green" else None,
         )
         commit = found.commits[phase]
@@ -328,6 +335,7 @@ class Ahead:
             return done  # the phase changed nothing, so its note is on the commit of the one before
         repository = context.workplace.tree
         parent = CommitId(repository.objects.require(f"{commit}^").id)
+        commit = self._drop_ticket(commit, parent=parent, repository=repository)
         files = context.snapshots.take_unsaved().commit
         merged = repository.merge_trees(
             commit_tree(repository, files, parent=parent, message="the run's files"), commit
@@ -341,6 +349,21 @@ class Ahead:
         paths = join_first([change.path for change in brought], most=_SHOWN)
         self._emit(Notice(text=f"Brought in from the fork: {paths}."))
         return done
+
+    def _drop_ticket(self, commit: str, *, parent: CommitId, repository: Repository) -> str:
+        """Return a commit without changes of the ticket, whose files the run changes itself, and does not snapshot.
+
+        The last step of a plan is also the end of the ticket, which its spec says.
+        """
+        if not self._ticket.has_documents:
+            return commit
+        top = self._forks.repository.root.resolve()
+        inside = f"{self._ticket.folder.resolve().relative_to(top)}/"
+        changed = [each.path for each in repository.list_changes(parent, commit) if each.path.startswith(inside)]
+        if not changed:
+            return commit
+        tree = repository.edit_tree(commit, {path: repository.objects.find_entry(parent, path) for path in changed})
+        return commit_tree(repository, tree, parent=parent, message="without the ticket")
 
     def add_attempts(self, state: RunState) -> RunState:
         """Return ``state`` with the refused attempts at the step that was taken, before the one that was brought."""
@@ -363,12 +386,14 @@ class Ahead:
         """Yield the files among the reports of a step's fork whose name, after the number, fits ``pattern``."""
         fork = self._find(number)
         if fork is not None:
-            reports = self._forks.find_records(fork).folder / "reports" / self._ticket.slug
-            yield from reports.glob(f"step-{number}-{pattern}")
+            yield from self._find_reports(fork).glob(f"step-{number}-{pattern}")
+
+    def _find_reports(self, fork: Fork) -> Path:
+        return self._forks.find_records(fork).folder / "reports" / self._ticket.slug
 
     def keep_queries(self, number: int, reports: Path) -> None:
         """Copy the log of where a step's agents looked for faults to ``reports``; the original goes with the fork."""
-        for path in self._list_reports(number, "*-localization.json"):
+        for path in self._list_reports(number, f"*{LOG}"):
             write_atomic(reports / path.name, path.read_bytes(), is_durable=False)
 
     def discard(self, number: int, *, is_landed: bool) -> None:
@@ -422,8 +447,8 @@ def _direction(number: int) -> str:
 
 
 def _list_evidence(step: StepExecution, phase: Phase) -> Iterator[tuple[Finding, ...]]:
-    """Yield the findings of the checks of a phase whose gate opened."""
-    yield from (each.evidence for each in step.attempts if each.phase == phase and each.is_open)
+    """Yield the findings of the checks of a phase whose gate opened here: an attempt elsewhere has no report."""
+    yield from (each.evidence for each in step.attempts if each.phase == phase and each.is_open and each.report)
 
 
 def _measure(usage: Usage, kind: str) -> float:

@@ -6,8 +6,7 @@ checks each object, the commits follow the one that was sent, and of the state o
 """
 
 import re
-import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
 
@@ -24,7 +23,8 @@ from cdd_agent.runs.places import locate_run
 from cdd_agent.storage import private_folder, read_ordinary, write_atomic
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.untrusted.text import clean, shorten
-from cdd_agent.work.state import RunState, StepExecution
+from cdd_agent.work.records import find_records
+from cdd_agent.work.state import AttemptRecord, RunState, StepExecution
 from cdd_agent.work.state_file import decode_state, encode_state, find_foreign_value, load_state, save_state
 
 _MOST_FILES_BYTES = 1_000_000_000
@@ -36,6 +36,8 @@ _ID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _NAME = re.compile(r"[\w+-][\w+. -]{0,200}")
 _IDENTITY = '[user]\n\tname = "cdd"\n\temail = "cdd@localhost"\n'
 """The author of a job's commits. Only their changes are used."""
+LOG = "-localization.json"
+"""The end of the names of logs that say where agents looked for faults."""
 _AGAIN = "nothing of it was taken"
 
 
@@ -68,6 +70,8 @@ class _Result(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     state: bytes
     head: str
     pack: bytes
+    logs: dict[str, bytes] = {}
+    """Name -> content of the logs of where agents looked for faults."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,11 +131,9 @@ class Sending:
 
 def _make_pack(repository: Repository, revisions: Iterable[str]) -> bytes:
     """Return the objects of a range of commits as git packs them."""
-    with tempfile.TemporaryDirectory() as folder:
-        asked = "".join(f"{revision}\n" for revision in revisions).encode()
-        options = ("--revs", "--quiet", "--delta-base-offset")
-        name = repository.git("pack-objects", options, f"{folder}/pack", stdin=asked).strip()
-        return read_ordinary(Path(folder, f"pack-{name}.pack"), limit_bytes=MOST_BYTES) if name else b""
+    asked = "".join(f"{revision}\n" for revision in revisions).encode()
+    options = ("--revs", "--quiet", "--delta-base-offset", "--stdout")
+    return repository.git("pack-objects", options, stdin=asked).encode("utf-8", "surrogateescape")
 
 
 # On a worker
@@ -146,6 +148,8 @@ class UnpackedJob:
     base: CommitId
     arguments: tuple[str, ...]
     python: str
+    logs: Path
+    """The folder for the reports of the run."""
 
     def pack_result(self) -> bytes:
         """Return what the job has made so far."""
@@ -153,7 +157,8 @@ class UnpackedJob:
         head = self.repository.read_head() or self.base
         pack = b"" if head == self.base else _make_pack(self.repository, [head, f"^{self.base}"])
         saved = b"" if state is None else encode_state(state)
-        return msgspec.msgpack.encode(_Result(state=saved, head=head, pack=pack))
+        logs = {path.name: path.read_bytes() for path in sorted(self.logs.glob(f"step-*{LOG}"))}
+        return msgspec.msgpack.encode(_Result(state=saved, head=head, pack=pack, logs=logs))
 
 
 def unpack_job(data: bytes, folder: Path) -> UnpackedJob:
@@ -185,6 +190,7 @@ def unpack_job(data: bytes, folder: Path) -> UnpackedJob:
         base=CommitId(job.head),
         arguments=tuple(map(str, paths)),
         python=job.python,
+        logs=find_records(root).folder / "reports" / job.slug,
     )
 
 
@@ -212,7 +218,16 @@ def _require_name(name: str) -> str:
 # At the coordinator
 
 
-def take_result(data: bytes, *, known: StepExecution, repository: Repository, base: CommitId) -> StepExecution:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakenResult:
+    """The parts of a result that count."""
+
+    step: StepExecution
+    logs: Mapping[str, bytes]
+    """Name -> content of the logs of where the agents of the step looked for faults."""
+
+
+def take_result(data: bytes, *, known: StepExecution, repository: Repository, base: CommitId) -> TakenResult:
     """Return the step ``known`` as a result has it, whose commits follow ``base`` in ``repository`` afterwards.
 
     Raises ``CddError`` for a result that is not as a job makes it. Objects that are left of it belong to no ref.
@@ -225,19 +240,26 @@ def take_result(data: bytes, *, known: StepExecution, repository: Repository, ba
     own = _import_commits(result, repository=repository, base=base)
     if not own.issuperset(filter(None, step.commits.values())):
         raise _refuse("its state names commits that it does not bring")
-    # The reports and the snapshots of the attempts stay on the worker.
-    attempts = (replace(each, report=None, checkpoint=None) for each in step.attempts)
-    return replace(
+    name = re.compile(rf"step-{known.step_number}-[\w-]{{1,100}}{re.escape(LOG)}")
+    taken = replace(
         known,
         status=step.status,
         started_at=step.started_at,
         completed_at=step.completed_at,
         error=step.error and clean(step.error)[:_MOST_ERROR],
         phase=step.phase,
-        attempts=tuple(attempts),
-        commits=step.commits,
+        attempts=_drop_files(step.attempts),
+        returned=_drop_files(step.returned),
+        times_sent_back=step.times_sent_back,
+        commits={phase: commit for phase, commit in step.commits.items() if commit},
         usage=step.usage,
     )
+    return TakenResult(step=taken, logs={each: text for each, text in result.logs.items() if name.fullmatch(each)})
+
+
+def _drop_files(attempts: Iterable[AttemptRecord]) -> tuple[AttemptRecord, ...]:
+    """Return attempts without reports and snapshots, which stay on the worker."""
+    return tuple(replace(each, report=None, checkpoint=None) for each in attempts)
 
 
 def _refuse(why: str) -> EnvironmentMissing:

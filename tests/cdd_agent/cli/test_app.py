@@ -349,4 +349,4 @@ def test_a_worker_runs_the_command_of_a_job_and_leaves_its_result(
         assert shown in told.out + told.err
         step = StepExecution(step_number=1, title="add", text_sha256="ab")
         result = (job / RESULT).read_bytes()
-        assert take_result(result, known=step, repository=repository, base=head) == step
+        assert take_result(result, known=step, repository=repository, base=head).step == step

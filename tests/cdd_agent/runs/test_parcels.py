@@ -11,7 +11,8 @@ from cdd_agent.errors import CddError
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.runs.parcels import Sending, UnpackedJob, take_result, unpack_job
 from cdd_agent.tickets.ticket import Ticket
-from cdd_agent.work.state import RunState, Status, StepExecution, Usage, replace_step
+from cdd_agent.work.outcome import Open
+from cdd_agent.work.state import AttemptRecord, RunState, Status, StepExecution, Usage, replace_step
 from cdd_agent.work.state_file import decode_state, encode_state, load_state
 from tests.stories.conftest import git, under_git
 
@@ -30,7 +31,7 @@ class Sent:
     data: bytes
     job: UnpackedJob
 
-    def make_result(self, step: StepExecution = DONE, **changes: bytes | str) -> bytes:
+    def make_result(self, step: StepExecution = DONE, **changes: bytes | str | dict[str, bytes]) -> bytes:
         """Return the result with another state of the step, and other fields."""
         fields = msgspec.msgpack.decode(self.job.pack_result())
         state = decode_state(fields["state"], path="state")
@@ -38,7 +39,7 @@ class Sent:
 
     def take(self, data: bytes) -> StepExecution:
         """Return the step of a result at home."""
-        return take_result(data, known=STEP, repository=self.home, base=self.base)
+        return take_result(data, known=STEP, repository=self.home, base=self.base).step
 
     def commit(self, path: str = "shop/add.py") -> str:
         """Make a commit on the worker."""
@@ -112,6 +113,17 @@ def test_the_commits_and_the_step_of_a_result_are_taken(sent: Sent) -> None:
     assert (step.commits, step.status, step.usage) == (commits, Status.COMPLETED, DONE.usage)
     assert git(sent.home.root, "show", f"{commits['green']}:shop/add.py") == "def add(): ..."
     assert git(sent.home.root, "for-each-ref", "--format=%(refname)").split() == ["refs/heads/main"]
+
+
+def test_logs_come_back_and_reports_that_evidence_rests_on_do_not(sent: Sent) -> None:
+    attempt = AttemptRecord(phase="green", number=1, outcome=Open(), report="reports/sums/step-2.json")
+    logs = {
+        name: b"{}" for name in ("step-2-a-localization.json", "step-1-a-localization.json", "../x-localization.json")
+    }
+    result = sent.make_result(replace(DONE, attempts=(attempt,), returned=(attempt,)), logs=logs)
+    taken = take_result(result, known=STEP, repository=sent.home, base=sent.base)
+    assert [*taken.logs] == ["step-2-a-localization.json"]
+    assert (taken.step.attempts, taken.step.returned) == ((replace(attempt, report=None),),) * 2
 
 
 def test_a_job_that_committed_nothing_has_a_result_too(sent: Sent) -> None:
