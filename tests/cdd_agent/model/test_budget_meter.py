@@ -183,6 +183,15 @@ def test_an_earlier_sitting_counts_for_the_ticket_alone() -> None:
         ask(meter, Request(system="x" * 600, messages=HI.messages))
 
 
+def test_what_others_may_be_using_counts_for_the_ticket_alone() -> None:
+    meter = metered(Counting([]), step=Ceiling(usd=1.0), ticket=Ceiling(usd=4.0))
+    meter.reserved = Usage(known_usd=3.5, cost_usd=3.5)
+    meter.check()
+    meter.reserved = Usage(known_usd=4.0, cost_usd=4.0)
+    with pytest.raises(BudgetSpent, match="max_usd_per_ticket is 4"):
+        meter.check()
+
+
 def test_all_that_work_for_a_ticket_share_what_it_may_use() -> None:
     tally, limit = Tally(Usage(input_tokens=400)), Ceiling(tokens=1000)
     socrates, executor = (
