@@ -48,15 +48,20 @@ class Engines:
     """Asks one engine after the other until an answer fits the files."""
 
     def __init__(
-        self, index: Index, *, servers: Sequence[SymbolServer], scan: SymbolServer, emit: Emit = lambda _: None
+        self,
+        index: Index,
+        *,
+        servers: Sequence[SymbolServer],
+        scan: SymbolServer | None = None,
+        emit: Emit = lambda _: None,
     ) -> None:
-        """Ask ``servers`` in their order, and at last ``scan``, whose answers are unverified."""
+        """Ask ``servers`` in their order, and at last ``scan``, by default ``names``, whose answers are unverified."""
         self.counts = Counter[str]()
         """Engine -> number of its answers."""
         self._index = index
         self._servers = tuple(servers)
-        self._scan = scan
-        self._names = NameScan(index)
+        self.names = NameScan(index)
+        self._scan = scan or self.names
         self._emit = emit
         self._failures, self._doubts = Counter[str](), Counter[str]()
         self._dropped = dict[str, str]()
@@ -107,7 +112,7 @@ class Engines:
     def _ask(self, symbol: Symbol, question: _Question[_PlaceT]) -> EngineAnswer[_PlaceT]:
         started_s = time.monotonic()
         passed_over, is_second = list[str](), False
-        self._names.scan(symbol)  # raises if the definition is gone, which is not the fault of an engine
+        self.names.scan(symbol)  # raises if the definition is gone, which is not the fault of an engine
         for server in self._servers:
             if server.name in self._dropped:
                 passed_over.append(f"{server.name}: {self._dropped[server.name]}")
@@ -150,7 +155,7 @@ class Engines:
     ) -> tuple[tuple[_PlaceT, ...], bool]:
         """Return what a server answers, and whether it was asked twice; raises ``SymbolServerError``."""
         for is_second in (False, True):
-            scan = self._names.scan(symbol)
+            scan = self.names.scan(symbol)
             try:
                 found = {place for each in scan.targets for place in question.ask(server, each)}
                 question.check(found, scan)

@@ -2,9 +2,10 @@
 
 import ast
 import re
+import warnings
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeAlias
@@ -16,7 +17,8 @@ from cdd_agent.workspace.outline import join_header
 from pytest_tdd_agent.sources import UnreadableSource, find_encoding
 
 DefinitionNode: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-_LINE_END = re.compile(r"\r\n?|\n")
+LINE_END = re.compile(r"\r\n?|\n")
+"""Ends a line for Python."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # A line may be continued between the keyword and the name.
 _BEFORE_NAME = re.compile(r"(?:async(?:[ \t\f]|\\(?:\r\n?|\n))+)?(?:def|class|type)(?:[ \t\f]|\\(?:\r\n?|\n))+")
@@ -85,7 +87,7 @@ class SourceFile:
     @cached_property
     def starts(self) -> list[int]:
         """The offset of each line in ``text``."""
-        return [0, *(found.end() for found in _LINE_END.finditer(self.text))]
+        return [0, *(found.end() for found in LINE_END.finditer(self.text))]
 
     def count_characters(self, line: int, column: int) -> int:
         """Return the column in characters of a column in bytes of UTF-8, as the tree has it."""
@@ -100,6 +102,47 @@ class SourceFile:
         """Return the line, 1-based, and the column in characters of an offset in ``text``."""
         line = bisect_right(self.starts, offset)
         return line, offset - self.starts[line - 1]
+
+    @property
+    def codec(self) -> str:
+        """The encoding without its byte order mark."""
+        return self.encoding.removesuffix("-sig")
+
+    def change(self, changes: Sequence[tuple[int, int, str]], *, name: str, hint: str) -> "SourceFile":
+        """Return the file with other texts at some places, given as start and end in ``text``, in order.
+
+        All other bytes stay. ``name``: the definition that the change is about. Raises ``UnicodeEncodeError`` for a
+        text that the encoding cannot hold, and ``UsageError`` if Python would not compile the file, or read it in
+        another way.
+        """
+        content, text = self._splice(changes)
+        try:
+            changed = SourceFile(self.path, content)
+        except UsageError as error:
+            raise UsageError(f"With this change, {error.happened} Nothing was changed.", hint=hint) from error
+        problem = _find_compile_error(changed)
+        if problem and not _find_compile_error(self):
+            happened = f"With this change, {self.path} cannot be compiled: {problem}. Nothing was changed."
+            raise UsageError(happened, hint=hint)
+        if changed.encoding != self.encoding or changed.text != text:
+            happened = f"The change would reach more of {self.path} than {name}. Nothing was changed."
+            raise UsageError(happened, hint=_HINT)
+        return changed
+
+    def _splice(self, changes: Sequence[tuple[int, int, str]]) -> tuple[bytes, str]:
+        errors = "surrogateescape" if self.codec.startswith("utf-8") else "strict"
+        old, new, end = list[str](), list[str](), 0
+        for start, stop, text in (*changes, (len(self.text), len(self.text), "")):
+            old += [self.text[end:start], self.text[start:stop]]
+            new += [self.text[end:start], text]
+            end = stop
+        before, after = (b"".join(part.encode(self.codec, errors) for part in parts) for parts in (old, new))
+        mark = self.content[: len(self.content) - len(before)]
+        # Some encodings have several forms of one character.
+        if mark + before != self.content or len(mark) > 3:
+            happened = f"{self.path} is in {self.codec}, which cannot be edited in parts. Nothing was changed."
+            raise UsageError(happened, hint=_HINT)
+        return mark + after, "".join(new)
 
     @cached_property
     def definitions(self) -> tuple[NamedNode, ...]:
@@ -122,7 +165,7 @@ class SourceFile:
         last = node.end_lineno or node.lineno
         if found.target is None and (before := _BEFORE_NAME.match(self.text, self.starts[line - 1] + column)):
             if "\\" in before[0]:
-                line += len(_LINE_END.findall(before[0]))
+                line += len(LINE_END.findall(before[0]))
             column = before.end() - self.starts[line - 1]
         header_end, summary, bases = last, "", tuple[str, ...]()
         if isinstance(node, DefinitionNode):
@@ -142,6 +185,20 @@ class SourceFile:
             is_stub=is_stub(node),
             bases=bases,
         )
+
+
+@with_deep_stack
+def _find_compile_error(source: SourceFile) -> str:
+    """Return what a compiler refuses in a file that can be parsed, such as ``return`` outside of a function."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compile(source.tree, "<source>", "exec", dont_inherit=True)
+    except SyntaxError as error:
+        return f"line {error.lineno}: {error.msg}"
+    except (ValueError, MemoryError) as error:
+        return str(error) or type(error).__name__
+    return ""
 
 
 def find_first_line(node: ast.stmt) -> int:

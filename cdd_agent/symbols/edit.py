@@ -6,13 +6,13 @@ tree that it had.
 
 import ast
 import re
-import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from cdd_agent.errors import UsageError
 from cdd_agent.symbols.definitions import (
+    LINE_END,
     DefinitionNode,
     NamedNode,
     SourceFile,
@@ -22,10 +22,9 @@ from cdd_agent.symbols.definitions import (
 )
 from cdd_agent.symbols.new_code import NewCode, choose_body
 from cdd_agent.symbols.symbol import Symbol
-from cdd_agent.untrusted.python_source import ForeignModule, find_syntax_error, with_deep_stack
+from cdd_agent.untrusted.python_source import ForeignModule, find_syntax_error
 from cdd_agent.untrusted.text import format_code_point
 
-_END = re.compile(r"\r\n?|\n")
 _SPACE = " \t\f"
 _INDENT = re.compile(r"[ \t\f]*")
 _BEFORE = re.compile(r"(?:[ \t\f;]|\\(?:\r\n?|\n))*\Z")
@@ -77,8 +76,8 @@ class _ChangeAtDefinition:
         self.first = find_first_line(node)
         self.indent = self._read_indent(self.first)
         start = source.starts[node.lineno - 1]
-        ends = Counter(_END.findall(source.text))
-        own = _END.search(source.text, start)
+        ends = Counter(LINE_END.findall(source.text))
+        own = LINE_END.search(source.text, start)
         self.line_end = own[0] if own is not None else next(iter(ends), "\n")
 
     def _read_indent(self, line: int) -> str:
@@ -158,7 +157,7 @@ class _ChangeAtDefinition:
 
     def _list_comments_above(self, start: int) -> list[str]:
         """Return the comments between the code before an offset and its line, without their indentation."""
-        line, found = self._find_line(start) - 1, list[str]()
+        line, found = self.source.find_place(start)[0] - 1, list[str]()
         while line > 0 and (_COMMENT.fullmatch(text := self.source.lines[line - 1]) or not text.strip(_SPACE)):
             found.insert(0, text.strip())
             line -= 1
@@ -169,7 +168,7 @@ class _ChangeAtDefinition:
 
     def _iterate_comments_below(self, end: int) -> Iterator[int]:
         """Yield the lines after an offset with comments that are indented more deeply than the definition."""
-        for line in range(self._find_line(end) + 1, len(self.source.lines) + 1):
+        for line in range(self.source.find_place(end)[0] + 1, len(self.source.lines) + 1):
             text = self.source.lines[line - 1]
             if _COMMENT.fullmatch(text):
                 own = self._read_indent(line)
@@ -178,10 +177,6 @@ class _ChangeAtDefinition:
                 yield line
             elif text.strip(_SPACE):
                 return
-
-    def _find_line(self, offset: int) -> int:
-        """Return the line of an offset, 1-based."""
-        return _count_lines(self.source.text[:offset]) + 1
 
     def replace_statement(self, new: NewCode) -> bytes:
         """Replace the assignment of a variable by another one."""
@@ -205,7 +200,7 @@ class _ChangeAtDefinition:
         rest = _REST.match(source.text, self._find_end(node))
         end = rest.end() if rest is not None else self._find_end(node)
         is_last = end == len(source.text)
-        if not self._is_alone(self._find_start(node)) or not (is_last or _END.match(source.text, end)):
+        if not self._is_alone(self._find_start(node)) or not (is_last or LINE_END.match(source.text, end)):
             happened = f"{self.found.name} shares a line of {source.path} with another statement."
             raise UsageError(f"{happened} Nothing was changed.", hint=_NOT_IN_PARTS)
         self._refuse_twins(new.statements)
@@ -270,32 +265,14 @@ class _ChangeAtDefinition:
         ``is_beside``: the lines are statements beside the definition, and not its body.
         """
         (start, end), source, text = place, self.source, self.line_end.join(rows)
-        codec = source.encoding.removesuffix("-sig")
-        _require_encodable(source, text, codec=codec)
-        errors = "surrogateescape" if codec.startswith("utf-8") else "strict"
-        parts = [source.text[:start], source.text[start:end], source.text[end:]]
-        before, old, after = (part.encode(codec, errors) for part in parts)
-        mark = source.content[: len(source.content) - len(before + old + after)]
-        content = mark + before + text.encode(codec) + after
-        if mark + before + old + after != source.content or len(mark) > 3:
-            happened = f"{source.path} is in {codec}, which cannot be edited in parts. Nothing was changed."
-            raise UsageError(happened, hint=_NOT_IN_PARTS)
-        try:
-            changed = SourceFile(source.path, content)
-        except UsageError as error:
-            happened = f"With this change, {error.happened} Nothing was changed."
-            raise UsageError(happened, hint="send other code, or use EditFile") from error
-        problem = find_compile_error(changed)
-        if problem and not find_compile_error(source):
-            happened = f"With this change, {source.path} cannot be compiled: {problem}. Nothing was changed."
-            raise UsageError(happened, hint="correct the new code")
-        first = _count_lines(parts[0]) + _count_lines(text[: len(text) - len(text.lstrip("\r\n"))]) + 1
+        _require_encodable(source, text)
+        changed = source.change([(start, end, text)], name=self.found.name, hint="correct the new code")
+        first = source.find_place(start)[0] + _count_lines(text[: len(text) - len(text.lstrip("\r\n"))])
         lines = range(first, first + _count_lines(text.strip("\r\n")) + 1) if is_beside else None
-        is_read_so = changed.encoding == source.encoding and changed.text == parts[0] + text + parts[2]
-        if not is_read_so or not self._is_rest_same(changed, lines=lines):
+        if not self._is_rest_same(changed, lines=lines):
             happened = f"The change would reach more of {source.path} than {self.found.name}. Nothing was changed."
             raise UsageError(happened, hint=_NOT_IN_PARTS)
-        return content
+        return changed.content
 
     def _is_rest_same(self, changed: SourceFile, *, lines: range | None) -> bool:
         """Return whether two trees differ only in statements within ``lines``, or else in the body of the definition.
@@ -318,7 +295,7 @@ class _ChangeAtDefinition:
 
 def _count_lines(text: str) -> int:
     """Return the number of line ends."""
-    return len(_END.findall(text))
+    return len(LINE_END.findall(text))
 
 
 def _locate(source: SourceFile, symbol: Symbol) -> int:
@@ -359,32 +336,18 @@ def _is_within(node: ast.stmt, lines: range) -> bool:
     return find_first_line(node) in lines and (node.end_lineno or node.lineno) in lines
 
 
-def _require_encodable(source: SourceFile, text: str, *, codec: str) -> None:
+def _require_encodable(source: SourceFile, text: str) -> None:
     """Raise ``UsageError`` for the first character that the encoding of the file cannot hold."""
     try:
-        text.encode(codec)
+        text.encode(source.codec)
     except UnicodeEncodeError as error:
         letter, line = text[error.start], text.count("\n", 0, error.start) + 1
         shown = letter if letter.isprintable() else ""
         which = f"which cannot hold {shown}({format_code_point(letter)}), in line {line} of the new code"
         raise UsageError(
-            f"{source.path} is in {codec}, {which}. Nothing was changed.",
+            f"{source.path} is in {source.codec}, {which}. Nothing was changed.",
             hint="write it as an escape sequence or in ASCII",
         ) from error
-
-
-@with_deep_stack
-def find_compile_error(source: SourceFile) -> str:
-    """Return what a compiler refuses in a file that can be parsed, such as ``return`` outside of a function."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            compile(source.tree, "<source>", "exec", dont_inherit=True)
-    except SyntaxError as error:
-        return f"line {error.lineno}: {error.msg}"
-    except (ValueError, MemoryError) as error:
-        return str(error) or type(error).__name__
-    return ""
 
 
 def is_same_tree(one: ast.AST, other: ast.AST) -> bool:

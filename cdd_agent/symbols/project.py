@@ -5,7 +5,6 @@ from collections.abc import Callable, Collection, Sequence
 from cdd_agent.events import Emit
 from cdd_agent.symbols.answers import INDEX, EngineAnswer, Engines
 from cdd_agent.symbols.index import Index
-from cdd_agent.symbols.name_scan import NameScan
 from cdd_agent.symbols.rename import RenamePlan, apply_rename, check_name, make_plan, require_free, require_readable
 from cdd_agent.symbols.symbol import Reference, Symbol, SymbolServer
 
@@ -16,8 +15,7 @@ class Symbols:
     def __init__(self, index: Index, *, servers: Sequence[SymbolServer] = (), emit: Emit = lambda _: None) -> None:
         """Ask ``servers`` in their order about uses, and the names themselves if none of them answers."""
         self.index = index
-        self._names = NameScan(index)
-        self.engines = Engines(index, servers=servers, scan=self._names, emit=emit)
+        self.engines = Engines(index, servers=servers, emit=emit)
         """Who answered how often is in its ``counts``."""
 
     def find(self, name: str, *, path: str = "") -> tuple[Symbol, ...]:
@@ -41,7 +39,7 @@ class Symbols:
     def plan_rename(self, symbol: Symbol, new: str) -> RenamePlan:
         """Return what a rename changes; raises ``UsageError`` if the name cannot be used, or not everywhere."""
         check_name(symbol, new)
-        scan = self._names.scan(symbol, also=new)
+        scan = self.engines.names.scan(symbol, also=new)
         require_readable(scan)
         require_free(scan, new, index=self.index)
         answer = self.engines.plan_rename(symbol, new)

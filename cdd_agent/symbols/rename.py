@@ -15,7 +15,6 @@ from typing import Literal, TypeAlias
 from cdd_agent.errors import CddError, UsageError, join_first
 from cdd_agent.symbols.answers import EngineAnswer
 from cdd_agent.symbols.definitions import SourceFile
-from cdd_agent.symbols.edit import find_compile_error
 from cdd_agent.symbols.index import Index
 from cdd_agent.symbols.name_scan import ADDED, Scan, is_exported, make_edit
 from cdd_agent.symbols.scopes import FileNames, NameScope, NameUse
@@ -218,7 +217,7 @@ def make_changes(edits: Collection[TextEdit], symbol: Symbol, *, new: str, index
 
 def _change_file(source: SourceFile, edits: Collection[TextEdit], *, old: str, new: str) -> RenamedFile:
     allowed = {new, f"{old} as {new}", f"{new} as {old}", f"{new}={old}", f"{old}={new}"}
-    text, parts, end = source.text, list[str](), 0
+    text, changes, end = source.text, list[tuple[int, int, str]](), 0
     for edit in sorted(edits, key=lambda each: (each.line, each.column)):
         start = source.starts[edit.line - 1] + edit.column if 0 < edit.line <= len(source.starts) else len(text)
         stop = start + edit.end_column - edit.column
@@ -227,23 +226,14 @@ def _change_file(source: SourceFile, edits: Collection[TextEdit], *, old: str, n
             where = f"{text[start:stop][:80]!r} in {source.path}:{edit.line}"
             happened = f"The planned rename replaces {where}, which is not {old}. Nothing was changed."
             raise SymbolServerError(happened, hint=_BY_HAND)
-        parts += [text[end:start], edit.new]
+        changes.append((start, stop, edit.new))
         end = stop
-    changed = "".join([*parts, text[end:]])
-    codec = source.encoding.removesuffix("-sig")
-    errors = "surrogateescape" if codec.startswith("utf-8") else "strict"
     try:
-        mark = source.content[: len(source.content) - len(text.encode(codec, errors))]
-        content = mark + changed.encode(codec, errors)
+        changed = source.change(changes, name=old, hint="choose another name")
     except UnicodeEncodeError as error:
-        happened = f"{source.path} is in {codec}, which cannot hold {new}. Nothing was changed."
+        happened = f"{source.path} is in {source.codec}, which cannot hold {new}. Nothing was changed."
         raise UsageError(happened, hint="choose a name in ASCII") from error
-    after = SourceFile(source.path, content)
-    problem = find_compile_error(after)
-    if after.text != changed or (problem and not find_compile_error(source)):
-        happened = f"With this name, {source.path} cannot be compiled: {problem}. Nothing was changed."
-        raise UsageError(happened, hint="choose another name")
-    return RenamedFile(old=source.content, new=content)
+    return RenamedFile(old=source.content, new=changed.content)
 
 
 def list_remaining(index: Index, name: str, *, changes: Mapping[str, RenamedFile]) -> tuple[Remainder, ...]:

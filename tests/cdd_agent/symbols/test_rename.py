@@ -208,6 +208,12 @@ def test_a_rename_keeps_all_other_bytes(tmp_path: Path, style: str) -> None:
             plan_rename(symbols, "old", "\u043a")
 
 
+def test_a_rename_refuses_an_encoding_that_would_change_other_bytes(tmp_path: Path) -> None:
+    content = b"# coding: cp932\ndef old(): return '\xee\xf9'\n"  # its codec writes this sign as 81 CA
+    with pytest.raises(UsageError, match="cp932, which cannot be edited in parts"):
+        plan_rename(make_symbols(tmp_path, {"a.py": content}), "old", "new")
+
+
 REFUSED = [
     ("f", "not valid", "'not valid' is not a name in Python"),
     ("f", "class", "'class' is a keyword"),
