@@ -13,7 +13,7 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 import msgspec
 
-from cdd_agent.errors import UsageError, format_count
+from cdd_agent.errors import format_count
 from cdd_agent.generation.metrics import Metric, format_duration, format_percent, list_done, list_first, list_metrics
 from cdd_agent.generation.outcome import (
     Edge,
@@ -419,18 +419,6 @@ def write_checkpoint(outcome: GenerationOutcome) -> bytes:
         for node in subgraph.nodes
     }
     return msgspec.json.format(encode_json(entries), indent=2) + b"\n"
-
-
-def read_checkpoint(data: bytes) -> Mapping[NodeId, CheckpointEntry]:
-    """Return the entries of a checkpoint; ``UsageError`` says why it cannot be read."""
-    try:
-        check_json(data.decode(), limit_bytes=MOST_CHECKPOINT_BYTES)
-        return msgspec.json.decode(data, type=dict[NodeId, CheckpointEntry])
-    except (ValueError, RecursionError) as error:
-        raise UsageError(
-            f"{CHECKPOINT} is damaged: {error}.",
-            hint=f"restore it, git checkout -- {CHECKPOINT}, or delete it: the commits and their notes say the same",
-        ) from error
 
 
 # The graph

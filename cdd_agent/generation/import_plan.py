@@ -15,7 +15,6 @@ from typing import TypeAlias
 from cdd_agent.evidence.source import Function, read_last_name
 from cdd_agent.generation.contents import GlobalName, PlannedModule, list_early
 from cdd_agent.generation.signatures import parse_code
-from cdd_agent.tickets.graph import find_components
 
 
 @dataclass(kw_only=True)
@@ -72,18 +71,6 @@ def plan_imports(modules: Mapping[str, PlannedModule]) -> dict[str, ModuleImport
         _name_imports(module, plan[module.name])
     _plan_exports(modules, plan, edges=edges)
     return plan
-
-
-def find_early_circles(modules: Mapping[str, PlannedModule]) -> list[list[str]]:
-    """Return the modules that need each other when they are imported: for bases, decorators, or defaults."""
-    classes, names = _find_unique_classes(modules), [*modules]
-    numbers = {name: number for number, name in enumerate(names)}
-    needs: list[set[int]] = [set() for _ in names]
-    for module in modules.values():
-        for qualified, symbol in _list_wanted(module, classes=classes):
-            if symbol.name and symbol.name in list_early(module.pieces[qualified]):
-                needs[numbers[module.name]].add(numbers[symbol.module])
-    return [sorted(names[each] for each in found) for found in find_components(needs) if len(found) > 1]
 
 
 def _find_unique_classes(modules: Mapping[str, PlannedModule]) -> dict[str, GlobalName]:

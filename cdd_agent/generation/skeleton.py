@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from cdd_agent.evidence.source import Function
 from cdd_agent.generation.assembly import describe_project, write_pyproject
 from cdd_agent.generation.contents import GlobalName, PlannedModule, clean_docstring, has_decorator, read_modules
-from cdd_agent.generation.import_plan import ModuleImports, find_early_circles, list_names, plan_imports
+from cdd_agent.generation.import_plan import ModuleImports, list_names, plan_imports
 from cdd_agent.generation.imports import Available, Use, find_candidates
 from cdd_agent.generation.late_code import Scope, Waits, group_by_lines, list_bindings, read_scopes, write_comment
 from cdd_agent.generation.layout import SOURCES, Layout
@@ -83,12 +83,6 @@ def list_complete(graph: Graph, layout: Layout) -> tuple[NodeId, ...]:
         for node in graph.leaves
         if not any((layout.module_of(each.file_path), each.name) in stubbed for each in node.definitions)
     )
-
-
-@with_deep_stack
-def find_broken_imports(graph: Graph, layout: Layout) -> tuple[tuple[str, ...], ...]:
-    """Return the groups of modules that need each other when they are imported, so that none of them can be."""
-    return tuple(map(tuple, find_early_circles(read_modules(graph, layout))))
 
 
 def has_same_code(text: str, other: str) -> bool:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdd_agent.generation.layout import Layout
-from cdd_agent.generation.skeleton import find_broken_imports, make_skeleton
+from cdd_agent.generation.skeleton import make_skeleton
 from cdd_agent.tickets.graph import Graph, Node
 from tests.fakes.graphs import composite, leaf, make_graph
 
@@ -83,21 +83,6 @@ def test_what_is_needed_at_import_is_never_inside_a_function() -> None:
     )
     assert list_imports(texts["b.py"]) == ["from app.a import A"]
     assert list_imports(texts["a.py"]) == ["        from app.b import B"]
-
-
-def test_modules_that_need_each_other_for_their_bases_are_named() -> None:
-    nodes = (
-        leaf("A", "app/a.py", signature="class A(X): ..."),
-        leaf("B", "app/b.py", signature="class B(A): ..."),
-        leaf("X", "app/b.py", "A"),
-        leaf("f", "app/c.py", "A", signature="f(x: A)"),
-        leaf("Y", "app/c.py", "f"),
-        leaf("g", "app/a.py", "f", "Y"),
-    )
-    graph = make_graph(*nodes)
-    assert find_broken_imports(graph, Layout.of(graph, "g")) == (("app.a", "app.b"),)
-    graph = make_graph(*nodes[1:])
-    assert find_broken_imports(graph, Layout.of(graph, "g")) == ()
 
 
 def test_a_package_that_would_import_its_modules_in_a_circle_waits() -> None:
