@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from cdd_agent.evidence.clean_copy import ProductChange
 from cdd_agent.evidence.source import Function, name_definitions, read_last_name, read_names
 from cdd_agent.testrun.suite import Suite
-from cdd_agent.untrusted.python_source import PYTHON, decode, measure_depth, parse, with_deep_stack
+from cdd_agent.untrusted.python_source import PYTHON, decode, find_first_line, measure_depth, parse, with_deep_stack
 
 _MOST_FUNCTIONS = 300
 _MOST_STEPS = 4
@@ -194,7 +194,7 @@ def list_watched(code: ChangedCode, sources: Mapping[str, str]) -> tuple[Watched
                     (name, node, _read_used(node)) for name, node in listed if isinstance(node, Function)
                 ]
             for name, node, used in definitions[path]:
-                key, line = (path, name), min(each.lineno for each in (node, *node.decorator_list))
+                key, line = (path, name), find_first_line(node)
                 is_used = key in code.functions or not used.isdisjoint(names)
                 if is_used and (path, line) not in found and len(found) < _MOST_FUNCTIONS:
                     is_public = all(_is_special(part) or not part.startswith("_") for part in name.split("."))
@@ -220,8 +220,8 @@ def _list_inner(node: ast.AST, depth: int = 1) -> Iterator[tuple[int, int]]:
     """Yield line and depth of the functions that are defined in a function."""
     for each in ast.iter_child_nodes(node):
         match each:
-            case ast.FunctionDef(decorator_list=decorators) | ast.AsyncFunctionDef(decorator_list=decorators):
-                yield min(part.lineno for part in (each, *decorators)), depth
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                yield find_first_line(each), depth
                 yield from _list_inner(each, depth + 1)
             case ast.Lambda():
                 yield each.lineno, depth

@@ -22,7 +22,7 @@ from cdd_agent.evidence.clean_copy import CheckRequest, Findings, list_test_func
 from cdd_agent.evidence.mutation import TimedRuns
 from cdd_agent.evidence.source import Function, list_lines, name_definitions
 from cdd_agent.model.conversation import Marks
-from cdd_agent.untrusted.python_source import parse, split_lines, with_deep_stack
+from cdd_agent.untrusted.python_source import find_first_line, parse, split_lines, with_deep_stack
 from cdd_agent.work.finding import Finding, read_old_finding, read_old_reason
 from cdd_agent.work.wording import explain
 from pytest_tdd_agent.failure import STRUCTURAL, find_effective_kind, find_stage
@@ -127,17 +127,13 @@ class Examples(msgspec.Struct, frozen=True, kw_only=True):
         """Return the file without the other examples and tests."""
         lines, listed = split_lines(self.source), {example.name for example in self.listed}
         tests = (each for each in _list_functions(self.source) if each.name in listed or each.name.startswith("test"))
-        left_out = {line for test in tests if test.name not in names for line in _list_all_lines(test)}
+        others = (range(find_first_line(test), list_lines(test).stop) for test in tests if test.name not in names)
+        left_out = {line for each in others for line in each}
         return "\n".join(line for number, line in enumerate(lines, start=1) if number not in left_out).strip() + "\n"
 
 
 def _list_functions(source: str) -> list[Function]:
     return [node for node in getattr(parse(source), "body", ()) if isinstance(node, Function)]
-
-
-def _list_all_lines(test: Function) -> range:
-    lines = list_lines(test)
-    return range(min([lines.start, *(decorator.lineno for decorator in test.decorator_list)]), lines.stop)
 
 
 def list_criteria(stated: Mapping[str, str], *, title: str, targets: Iterable[str]) -> dict[str, str]:

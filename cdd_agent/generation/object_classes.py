@@ -11,6 +11,7 @@ from cdd_agent.evidence.source import Function
 from cdd_agent.generation.contents import has_decorator
 from cdd_agent.generation.import_plan import Bindings
 from cdd_agent.generation.references import Piece, References, SourceModule, Variable, list_definitions
+from cdd_agent.symbols.scopes import list_parts
 from cdd_agent.untrusted.python_source import parse
 
 Key: TypeAlias = tuple[str, str]
@@ -95,7 +96,7 @@ class ObjectClasses:
 
     def find_key(self, node: ast.AST, place: CodePlace) -> Key | None:
         """Return the function or class of the package that a dotted name is."""
-        dotted = _read_dotted(node)
+        dotted = list_parts(node)
         if not dotted or dotted[0] in place.types:
             return None
         found = self.references.follow(place.source, dotted, local=place.imports or place.source.typed)
@@ -246,7 +247,7 @@ class ObjectClasses:
         key = self.find_key(node, place)
         if key is not None:
             return ObjectClass(key, is_class=True) if self._list_classes(key) else None
-        dotted = _read_dotted(node)
+        dotted = list_parts(node)
         if not dotted or dotted[0] in place.types:
             return None
         found = self.references.follow(place.source, dotted, local=place.imports)
@@ -338,15 +339,6 @@ def _name_all(body: Iterable[ast.stmt], prefix: str = "") -> Iterator[tuple[str,
         yield f"{prefix}{each.name}", each
         if isinstance(each, ast.ClassDef):
             yield from _name_all(each.body, f"{prefix}{each.name}.")
-
-
-def _read_dotted(node: ast.AST) -> tuple[str, ...]:
-    """Return the parts of a dotted name; nothing for other expressions."""
-    parts = list[str]()
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    return (node.id, *reversed(parts)) if isinstance(node, ast.Name) else ()
 
 
 def _iterate_own(function: ast.AST) -> Iterator[ast.AST]:

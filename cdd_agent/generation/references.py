@@ -17,7 +17,7 @@ from cdd_agent.generation.imports import list_free_names
 from cdd_agent.generation.late_code import list_bindings
 from cdd_agent.generation.signatures import parse_code
 from cdd_agent.tickets.graph import NodeId
-from cdd_agent.untrusted.python_source import split_lines
+from cdd_agent.untrusted.python_source import find_first_line, split_lines
 
 _MOST_STEPS = 50
 """From a module to one that it imports a name from."""
@@ -43,13 +43,8 @@ class Piece:
 
 def make_piece(source: "SourceModule", statements: Sequence[ast.stmt], *, name: str, names: Iterable[str]) -> Piece:
     """Return the piece of statements that follow each other."""
-    lines = range(_find_first_line(statements[0]), (statements[-1].end_lineno or 0) + 1)
+    lines = range(find_first_line(statements[0]), (statements[-1].end_lineno or 0) + 1)
     return Piece(source=source, name=name, names=tuple(names), statements=tuple(statements), lines=lines)
-
-
-def _find_first_line(node: ast.stmt) -> int:
-    decorators = node.decorator_list if isinstance(node, Function | ast.ClassDef) else []
-    return min([node.lineno, *(each.lineno for each in decorators)])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -150,17 +145,7 @@ class SourceModule:
 
 def list_definitions(body: Iterable[ast.stmt]) -> Iterator[Function | ast.ClassDef]:
     """Yield the functions and classes of a block that exist when the module is imported, in order."""
-    for each in body:
-        match each:
-            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-                yield each
-            case ast.If(body=first, orelse=other):
-                yield from list_definitions([*(() if is_for_programs(each) else first), *other])
-            case ast.Try(body=first, handlers=handlers, orelse=other, finalbody=last):
-                caught = (inner for handler in handlers for inner in handler.body)
-                yield from list_definitions([*first, *caught, *other, *last])
-            case _:
-                pass
+    yield from (each for each in _flatten(body) if isinstance(each, Function | ast.ClassDef))
 
 
 def is_for_programs(node: ast.stmt) -> bool:
@@ -172,11 +157,11 @@ def is_for_programs(node: ast.stmt) -> bool:
 
 
 def _flatten(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield the statements of a block, those below ``if`` and ``try`` one by one."""
+    """Yield the statements of a block that run when it is imported, those below ``if`` and ``try`` one by one."""
     for each in body:
         match each:
             case ast.If(body=first, orelse=other):
-                yield from _flatten([*first, *other])
+                yield from _flatten([*(() if is_for_programs(each) else first), *other])
             case ast.Try(body=first, handlers=handlers, orelse=other, finalbody=last):
                 caught = (inner for handler in handlers for inner in handler.body)
                 yield from _flatten([*first, *caught, *other, *last])

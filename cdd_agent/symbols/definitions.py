@@ -12,7 +12,14 @@ from typing import TypeAlias
 
 from cdd_agent.errors import UsageError
 from cdd_agent.symbols.symbol import Symbol, SymbolKind
-from cdd_agent.untrusted.python_source import explain_unreadable, find_syntax_error, parse, split_lines, with_deep_stack
+from cdd_agent.untrusted.python_source import (
+    explain_unreadable,
+    find_first_line,
+    find_syntax_error,
+    parse,
+    split_lines,
+    with_deep_stack,
+)
 from cdd_agent.workspace.outline import join_header
 from pytest_tdd_agent.sources import UnreadableSource, find_encoding
 
@@ -199,12 +206,6 @@ def _find_compile_error(source: SourceFile) -> str:
     except (ValueError, MemoryError) as error:
         return str(error) or type(error).__name__
     return ""
-
-
-def find_first_line(node: ast.stmt) -> int:
-    """Return the line where a statement begins, with its decorators."""
-    decorators = node.decorator_list if isinstance(node, DefinitionNode) else []
-    return min([node.lineno, *(each.lineno for each in decorators)])
 
 
 def is_stub(node: ast.stmt) -> bool:

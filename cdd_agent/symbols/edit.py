@@ -11,18 +11,10 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from cdd_agent.errors import UsageError
-from cdd_agent.symbols.definitions import (
-    LINE_END,
-    DefinitionNode,
-    NamedNode,
-    SourceFile,
-    find_first_line,
-    list_blocks,
-    list_targets,
-)
+from cdd_agent.symbols.definitions import LINE_END, DefinitionNode, NamedNode, SourceFile, list_blocks, list_targets
 from cdd_agent.symbols.new_code import NewCode, choose_body
 from cdd_agent.symbols.symbol import Symbol
-from cdd_agent.untrusted.python_source import ForeignModule, find_syntax_error
+from cdd_agent.untrusted.python_source import ForeignModule, find_first_line, find_syntax_error
 from cdd_agent.untrusted.text import format_code_point
 
 _SPACE = " \t\f"

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from cdd_agent.errors import UsageError
-from cdd_agent.symbols.definitions import DefinitionNode, find_first_line
-from cdd_agent.untrusted.python_source import NestedTooDeeply, parse_valid, split_lines
+from cdd_agent.symbols.definitions import DefinitionNode
+from cdd_agent.untrusted.python_source import NestedTooDeeply, find_first_line, parse_valid, split_lines
 
 _SPACE = " \t\f"
 _WRAP = "if 1:\n"

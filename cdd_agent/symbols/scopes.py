@@ -394,7 +394,7 @@ def _read_class_name(node: ast.expr | None) -> str:
             return ""
 
 
-def list_parts(node: ast.expr | None) -> list[str]:
+def list_parts(node: ast.AST | None) -> list[str]:
     """Return the names of a dotted expression; empty if it is another one."""
     parts = list[str]()
     while len(parts) < _MOST_PARTS:

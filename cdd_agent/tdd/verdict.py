@@ -20,7 +20,7 @@ from cdd_agent.testrun.suite import PLAIN_LAYOUT, PYTEST, Conventions, ProjectLa
 from cdd_agent.untrusted import documents
 from cdd_agent.untrusted.known_values import KnownValues, read_text
 from cdd_agent.untrusted.paths import explain_build, explain_protection
-from cdd_agent.untrusted.python_source import parse, split_lines
+from cdd_agent.untrusted.python_source import find_first_line, parse, split_lines
 from cdd_agent.work.outcome import Closed, Covered, Open, Outcome, RedVerdict
 from cdd_agent.work.wording import change_reason
 from pytest_tdd_agent.comparison import is_inside, strip_parameters
@@ -384,8 +384,7 @@ def _iterate_test_texts(source: str) -> Iterator[tuple[str, str]]:
         if isinstance(node, ast.ClassDef):
             pending += [(f"{prefix}{node.name}::", inner) for inner in node.body]
         elif isinstance(node, Function) and node.name.startswith("test"):
-            first = min(each.lineno for each in (node, *node.decorator_list))
-            yield f"{prefix}{node.name}", "\n".join(lines[first - 1 : node.end_lineno])
+            yield f"{prefix}{node.name}", "\n".join(lines[find_first_line(node) - 1 : node.end_lineno])
 
 
 def _add_changed_tests(

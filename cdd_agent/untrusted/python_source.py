@@ -61,6 +61,12 @@ def split_lines(text: str) -> list[str]:
     return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
+def find_first_line(node: ast.stmt) -> int:
+    """Return the line where a statement begins, with its decorators."""
+    decorators = node.decorator_list if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) else []
+    return min([node.lineno, *(each.lineno for each in decorators)])
+
+
 def parse(text: str | None) -> ast.Module | None:
     """Parse a source. Return None for None, and for a text that has no code or cannot be read."""
     if text is None:

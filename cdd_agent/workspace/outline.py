@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from cdd_agent.errors import UsageError, format_count
 from cdd_agent.untrusted.keys import mask
-from cdd_agent.untrusted.python_source import parse, split_lines
+from cdd_agent.untrusted.python_source import find_first_line, parse, split_lines
 from cdd_agent.workspace.files import Workspace
 
 if TYPE_CHECKING:
@@ -74,10 +74,9 @@ def list_definitions(path: str, text: str) -> tuple[OutlineEntry, ...]:
 def _list_python(body: Iterable[ast.stmt], lines: Sequence[str], *, depth: int) -> Iterable[OutlineEntry]:
     for node in body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
             yield OutlineEntry(
                 name=node.name,
-                first=first,
+                first=find_first_line(node),
                 last=node.end_lineno or node.lineno,
                 depth=depth,
                 header=join_header(lines, first=node.lineno, last=max(node.lineno, node.body[0].lineno - 1)),
