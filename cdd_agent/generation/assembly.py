@@ -31,7 +31,7 @@ from cdd_agent.generation.requirements import (
     list_required,
 )
 from cdd_agent.tickets.graph import Graph, Node, NodeId
-from cdd_agent.untrusted.text import clean, shorten
+from cdd_agent.untrusted.text import clean, fence, shorten
 from pytest_tdd_agent.report import SuiteReport
 
 _LONGEST = 300
@@ -269,13 +269,13 @@ def write_readme(info: ProjectInfo, graph: Graph, *, layout: Layout, outcome: Ge
         info.overview,
         f"This repository was generated from {_link_graph(outcome)}. {proved} See {report}.",
         "## Installation",
-        _fence("pip install -e .", language="sh"),
+        fence("pip install -e .", language="sh"),
         "## Usage",
         *_write_usage(info, graph, layout=layout, passed=passed),
         "## Modules",
         "\n".join(_list_modules(graph, layout)),
         "## Tests",
-        _fence(f"pip install -r requirements-dev.txt\n{run}", language="sh"),
+        fence(f"pip install -r requirements-dev.txt\n{run}", language="sh"),
     ]
     return "\n\n".join(sections) + "\n"
 
@@ -286,14 +286,14 @@ def _link_graph(outcome: GenerationOutcome) -> str:
 
 def _write_usage(info: ProjectInfo, graph: Graph, *, layout: Layout, passed: Collection[NodeId]) -> Iterator[str]:
     for command in sorted(info.scripts):
-        yield _fence(f"{command} --help", language="sh")
+        yield fence(f"{command} --help", language="sh")
     examples = [node for node in graph.leaves if node.id in passed and node.example.strip()]
     for node in examples[:_MOST_EXAMPLES]:
         example = clean(node.example).strip("\n")
         if len(example) <= _LONGEST_EXAMPLE:
-            yield _fence(_add_import(example, node, layout=layout), language="python")
+            yield fence(_add_import(example, node, layout=layout), language="python")
     if not examples:
-        yield _fence(f"import {layout.package}", language="python")
+        yield fence(f"import {layout.package}", language="python")
 
 
 def _add_import(example: str, node: Node, *, layout: Layout) -> str:
@@ -303,12 +303,6 @@ def _add_import(example: str, node: Node, *, layout: Layout) -> str:
         return example
     prompt = ">>> " if example.lstrip().startswith(">>>") else ""
     return f"{prompt}from {layout.module_of(node.file_path)} import {name}\n{example}"
-
-
-def _fence(code: str, *, language: str) -> str:
-    """Return a block of code, whose fence is longer than any in it."""
-    longest = max((len(found) for found in re.findall(r"`{3,}", code)), default=2)
-    return f"{'`' * (longest + 1)}{language}\n{code}\n{'`' * (longest + 1)}"
 
 
 def _list_modules(graph: Graph, layout: Layout) -> Iterator[str]:

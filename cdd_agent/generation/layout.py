@@ -74,6 +74,10 @@ class Layout:
         """Return the import path of each definition of a node."""
         return tuple(f"{self.module_of(each.file_path)}.{each.name}" for each in node.definitions)
 
+    def place_definitions(self, node: Node) -> tuple[tuple[str, str], ...]:
+        """Return the path in the repository and the qualified name of each definition of a node."""
+        return tuple((self.map_path(each.file_path), each.name) for each in node.definitions)
+
     def title_of(self, node: Node) -> str:
         """Return the unique name of a node: its module below the package, and its name."""
         return self.titles[node.id]

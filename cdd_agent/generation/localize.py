@@ -38,7 +38,7 @@ from cdd_agent.symbols.symbol import Symbol
 from cdd_agent.tdd.instructions import format_failures
 from cdd_agent.tickets.graph import Graph, Node, NodeId
 from cdd_agent.untrusted.keys import mask
-from cdd_agent.untrusted.text import clean, shorten
+from cdd_agent.untrusted.text import clean, cut_end, fence, shorten
 from cdd_agent.workspace.files import Workspace
 from pytest_tdd_agent.comparison import strip_parameters
 from pytest_tdd_agent.report import SuiteReport
@@ -146,12 +146,7 @@ class LocalizationLog:
             found = ask()
         except UsageError as error:  # it counts too
             found = QueryAnswer(text=f"{error.happened} ({error.hint})", engine="none", has_found=False)
-        text = mask(found.text).text
-        text = (
-            text
-            if len(text) <= MOST_ANSWER
-            else f"{text[:MOST_ANSWER]}\n[... {len(text) - MOST_ANSWER} more characters]"
-        )
+        text = cut_end(mask(found.text).text, MOST_ANSWER)
         entry = LogEntry(
             query=query,
             engine=found.engine,
@@ -276,11 +271,7 @@ class Localizer:
     @cached_property
     def owners(self) -> Mapping[tuple[str, str], NodeId]:
         """Path in the repository and qualified name -> the node that defines it."""
-        return {
-            (self.layout.map_path(each.file_path), each.name): node.id
-            for node in self.graph.leaves
-            for each in node.definitions
-        }
+        return {place: node.id for node in self.graph.leaves for place in self.layout.place_definitions(node)}
 
     @cached_property
     def bare_names(self) -> frozenset[str]:
@@ -420,8 +411,7 @@ class Round:
         localizer, seen = self.localizer, {(path, name) for name in names}
         for owner in dict.fromkeys(filter(None, (localizer.owners.get(each) for each in sorted(seen)))):
             for node in localizer.dependencies.needs[owner]:
-                for each in localizer.graph.by_id[node].definitions:
-                    place = (localizer.layout.map_path(each.file_path), each.name)
+                for place in localizer.layout.place_definitions(localizer.graph.by_id[node]):
                     if place not in seen:
                         seen.add(place)
                         yield place
@@ -434,8 +424,8 @@ class Round:
         found: dict[str, list[str]] = {}
         nodes = self.localizer.find_nodes(place) or (self.localizer.require_node(place),)
         for node in nodes[:_MOST_TIES]:
-            for each in self.localizer.graph.by_id[node].definitions:
-                found.setdefault(self.localizer.layout.map_path(each.file_path), []).append(each.name)
+            for path, name in self.localizer.layout.place_definitions(self.localizer.graph.by_id[node]):
+                found.setdefault(path, []).append(name)
         return found
 
     def view_dependencies(self, name: str, *, as_json: bool) -> QueryAnswer:
@@ -486,10 +476,7 @@ class Round:
         history = self.log.describe_history(self.number)
         if history:
             parts.append(f"Earlier attempts searched in vain:\n{history}")
-        text = mask("\n\n".join(filter(None, parts))).text
-        return (
-            text if len(text) <= MOST_WHERE else f"{text[:MOST_WHERE]}\n[... {len(text) - MOST_WHERE} more characters]"
-        )
+        return cut_end(mask("\n\n".join(filter(None, parts))).text, MOST_WHERE)
 
     def _format_suspect(self, place: Suspect) -> str:
         symbol = place.symbol
@@ -575,13 +562,13 @@ class Round:
         for number, each in enumerate(self.log.entries, start=1):
             asked = each.query
             rows.append(f"### {number}. Attempt {asked.round}, {asked.tool}: {asked.text}\n")
-            rows.append(f"{each.at}, {each.took_ms:g} ms, by {each.engine}\n\n{_fence(each.answer)}\n")
+            rows.append(f"{each.at}, {each.took_ms:g} ms, by {each.engine}\n\n{fence(each.answer.rstrip())}\n")
         parts = {
-            "Failing tests": _fence(format_failures(self.report)) if self.report is not None else "none",
+            "Failing tests": fence(format_failures(self.report).rstrip()) if self.report is not None else "none",
             "Where the failures lead": self.describe_where() or "nowhere",
             "Votes": self.votes or "none",
-            "Code": _fence(code),
-            "Dependencies": _fence(needs),
+            "Code": fence(code.rstrip()),
+            "Dependencies": fence(needs.rstrip()),
             "Queries": "\n".join(rows) or "none",
         }
         text = "\n\n".join(
@@ -591,11 +578,6 @@ class Round:
             )
         )
         return clean(mask(text).text)[:_MOST_CONTEXT]
-
-
-def _fence(text: str) -> str:
-    ticks = max((len(found) for found in re.findall("`{3,}", text)), default=2) + 1
-    return f"{'`' * ticks}\n{text.rstrip()}\n{'`' * ticks}"
 
 
 def mark_words(text: str, words: Collection[str]) -> str:

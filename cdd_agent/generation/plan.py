@@ -112,8 +112,9 @@ class GenerationPlan:
         """The file and the qualified name of each definition, members of classes too -> the title of its node."""
         found = dict[tuple[str, str], str]()
         for node in self.nodes:
+            title = self.layout.title_of(node)
             for each in node.definitions:
-                path, title = self.layout.map_path(each.file_path), self.layout.title_of(node)
+                path = self.layout.map_path(each.file_path)
                 found[path, each.name] = title
                 for statement in read_signature(each, type=node.type, known=self.type_names).statements:
                     if isinstance(statement, ast.ClassDef):
@@ -238,7 +239,7 @@ class GenerationPlan:
 
     def list_files(self, node: Node) -> tuple[str, ...]:
         """Return the files of a node's own definitions, relative to the repository."""
-        return tuple(dict.fromkeys(self.layout.map_path(each.file_path) for each in node.definitions))
+        return tuple(dict.fromkeys(path for path, _ in self.layout.place_definitions(node)))
 
     def count_phases(self) -> int:
         """Return how many phases the whole generation has."""

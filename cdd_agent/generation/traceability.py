@@ -84,9 +84,10 @@ class TracedResults:
     @cached_property
     def _entering(self) -> Mapping[str, frozenset[str]]:
         """Title of a node -> the tests that enter it, without parameters."""
-        owners: dict[tuple[str, str], str] = {}
-        for title, node in self.plan.by_title.items():
-            owners |= {(self.plan.layout.map_path(each.file_path), each.name): title for each in node.definitions}
+        layout = self.plan.layout
+        owners = {
+            place: title for title, node in self.plan.by_title.items() for place in layout.place_definitions(node)
+        }
         found: dict[str, set[str]] = {}
         for key, tests in self.entered.items():
             path, _, name = key.partition("::")

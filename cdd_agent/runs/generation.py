@@ -284,7 +284,7 @@ class Generation:
         node = self.plan.by_title[step.title]
         return JudgedNode(
             number=step.step_number,
-            definitions=tuple((self.plan.layout.map_path(each.file_path), each.name) for each in node.definitions),
+            definitions=self.plan.layout.place_definitions(node),
             tests=self._list_tests(step),
             stated=self.plan.describe(node),
         )

@@ -245,7 +245,7 @@ class GraphNodes:
 
     def _list_affected(self, node: Node, context: Context) -> frozenset[str]:
         """Return the files of passing tests that enter functions of other nodes which the attempt has changed."""
-        own = {(self.plan.layout.map_path(each.file_path), each.name) for each in node.definitions}
+        own = self.plan.layout.place_definitions(node)
         entered, found = load_impact(context.impact_path).files, set[str]()
         for path in {real for _, real in self.plan.layout.rows}:
             before, after = _read_committed(path, context.repository), _read_present(path, context.workspace)
@@ -287,8 +287,8 @@ class GraphNodes:
         """Return ``nodes`` as code that is missing; ``is_all``: with the code that waits for other code."""
         stubs: dict[str, set[str]] = {}
         for node in nodes:
-            for each in node.definitions:
-                stubs.setdefault(self.plan.layout.map_path(each.file_path), set()).add(each.name)
+            for path, name in self.plan.layout.place_definitions(node):
+                stubs.setdefault(path, set()).add(name)
         paths = {real for _, real in self.plan.layout.rows} if is_all else stubs.keys()
         texts = {path: read(path) for path in paths}
         return MissingCode(stubs=stubs, texts=texts, counts_late=is_all)

@@ -25,6 +25,7 @@ from cdd_agent.tdd.step import load_report
 from cdd_agent.tdd.verdict import list_test_files
 from cdd_agent.untrusted.keys import mask
 from cdd_agent.untrusted.python_source import split_lines
+from cdd_agent.untrusted.text import cut_end
 from cdd_agent.work.state import InterruptedWork, RefusedTry, RunState, record_interruption
 from cdd_agent.work.wording import has_quoted
 from cdd_agent.workspace.files import Workspace
@@ -154,9 +155,7 @@ def format_diff(objects: ObjectReader, before: str, *, after: str) -> str:
         elif not new:
             kind = "deleted"
         parts.append("\n".join(lines) or f"{path}: {kind}")
-    text = mask("\n".join(parts)).text
-    more = len(text) - MAX_DIFF_CHARACTERS
-    return text if more <= 0 else f"{text[:MAX_DIFF_CHARACTERS]}\n[... {more} more characters]"
+    return cut_end(mask("\n".join(parts)).text, MAX_DIFF_CHARACTERS)
 
 
 def is_cut(diff: str) -> bool:

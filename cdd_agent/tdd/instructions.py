@@ -15,6 +15,7 @@ from cdd_agent.model.conversation import Marks
 from cdd_agent.tdd.context import Brief, Kind, Phase, Policy, WorkItem
 from cdd_agent.tickets.spec import Spec
 from cdd_agent.untrusted.keys import mask
+from cdd_agent.untrusted.text import cut_end
 from cdd_agent.work.handoff import phase_name
 from cdd_agent.work.state import AttemptRecord, RefusedTry, StepExecution
 from cdd_agent.work.wording import explain, format_reason, has_quoted
@@ -427,12 +428,9 @@ def describe_ticket(spec: Spec, *, but: str = "") -> str:
         "Out of scope of the ticket": format_bullets(spec.out_of_scope),
         "Technical notes of the ticket": spec.technical_notes.strip(),
     }
-    return "".join(f"\n\n{heading}:\n{_cut(text)}" for heading, text in parts.items() if text)
-
-
-def _cut(text: str) -> str:
-    more = len(text) - _MAX_TICKET_CHARACTERS
-    return text if more <= 0 else f"{text[:_MAX_TICKET_CHARACTERS]}\n[... {more} more characters]"
+    return "".join(
+        f"\n\n{heading}:\n{cut_end(text, _MAX_TICKET_CHARACTERS)}" for heading, text in parts.items() if text
+    )
 
 
 def _format_reasons(reasons: Iterable[Reason]) -> str:

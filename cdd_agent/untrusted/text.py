@@ -62,6 +62,21 @@ def shorten(text: str, most: int) -> str:
     return line if len(line) <= most else f"{line[: most - 3]}..."
 
 
+def cut_end(text: str, most: int) -> str:
+    """Return the first ``most`` characters of a text, and how many more there are.
+
+    >>> cut_end("in two\\nlines", 6)
+    'in two\\n[... 6 more characters]'
+    """
+    return text if len(text) <= most else f"{text[:most]}\n[... {len(text) - most} more characters]"
+
+
+def fence(text: str, *, language: str = "") -> str:
+    """Return a text as a block of Markdown, between marks that are longer than any in it."""
+    marks = "`" * (max((len(found) for found in re.findall("`{3,}", text)), default=2) + 1)
+    return f"{marks}{language}\n{text}\n{marks}"
+
+
 def find_unseen(text: str) -> list[str]:
     """Return the invisible characters of ``text`` in order, without control characters."""
     return [] if text.isascii() else _UNSEEN.findall(text)
