@@ -29,7 +29,7 @@ from cdd_agent.generation.references import (
 )
 from cdd_agent.generation.signatures import parse_code
 from cdd_agent.tickets.graph import Graph, Node, NodeId, find_needs
-from cdd_agent.untrusted.python_source import ForeignModule, with_deep_stack
+from cdd_agent.untrusted.python_source import ForeignModule, list_quoted_types, with_deep_stack
 
 _MADE_BY = ("__init__", "__new__", "__post_init__")
 """Methods that run when a class is called."""
@@ -261,10 +261,9 @@ def _list_quoted(statements: Iterable[ast.stmt]) -> Iterator[ast.expr]:
     """Yield the expressions in annotations that are texts."""
     for node in (inner for each in statements for inner in ast.walk(each)):
         annotation = getattr(node, "annotation", None) or getattr(node, "returns", None)
-        for inner in ast.walk(annotation) if isinstance(annotation, ast.AST) else ():
-            if isinstance(inner, ast.Constant) and isinstance(inner.value, str):
-                tree = parse_code(inner.value)
-                yield from (each.value for each in (tree.body if tree else ()) if isinstance(each, ast.Expr))
+        for inner in list_quoted_types(annotation) if isinstance(annotation, ast.expr) else ():
+            tree = parse_code(str(inner.value))
+            yield from (each.value for each in (tree.body if tree else ()) if isinstance(each, ast.Expr))
 
 
 def _read_texts(statements: Iterable[ast.AST], found: _Uses) -> None:

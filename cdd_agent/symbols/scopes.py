@@ -9,11 +9,13 @@ from typing import Literal, TypeAlias
 
 from cdd_agent.symbols.definitions import DefinitionNode, SourceFile
 from cdd_agent.symbols.symbol import Symbol
-from cdd_agent.untrusted.python_source import with_deep_stack
+from cdd_agent.untrusted.python_source import list_quoted_types, parse, with_deep_stack
 
 UseKind: TypeAlias = Literal["name", "definition", "parameter", "import", "attribute", "keyword", "pattern", "string"]
 """``pattern``: an attribute in the pattern of a class. ``string``: an entry of ``__all__``."""
 _Placed: TypeAlias = ast.stmt | ast.expr | ast.alias | ast.pattern | ast.excepthandler
+_BEFORE_WORDS = {ast.ExceptHandler: r"\bas\s+", ast.alias: r"\bas\s+", ast.MatchMapping: r"\*\*\s*"}
+"""Node -> what is before a name that the node has as a text."""
 _MOST_PARTS = 30
 _MOST_BEFORE = 500
 """Characters between an attribute in a pattern and what it is compared with."""
@@ -184,6 +186,8 @@ class _ScopeReader(ast.NodeVisitor):
                 self._add(replace(use, receiver=node.func))
         if isinstance(node.func, ast.Attribute):
             self._note_exports(node.func.value, node.args)
+        if _read_class_name(node.func) == "cast" and node.args:
+            self._visit_annotation(node.args[0])
         self.generic_visit(node)
 
     def visit_Global(self, node: ast.Global) -> None:
@@ -352,10 +356,34 @@ class _ScopeReader(ast.NodeVisitor):
 
     def _visit_annotation(self, node: ast.expr) -> None:
         """Visit an annotation, also the parts in quotes."""
-        for each in ast.walk(node):
-            if isinstance(each, ast.Constant) and isinstance(each.value, str):
-                self._find_all_words(re.findall(r"\w+", each.value), each)
+        for each in list_quoted_types(node):
+            self._read_quoted(each.value, each)
         self.visit(node)
+
+    def _read_quoted(self, text: object, node: ast.Constant) -> None:
+        """Add the names in a type that is the text ``node``, or in quotes inside of it."""
+        tree = parse(text.strip()) if isinstance(text, str) else None
+        match tree:
+            case ast.Module(body=[ast.Expr(value=type_)]):
+                self._find_all_words((each.id for each in ast.walk(type_) if isinstance(each, ast.Name)), node)
+                self._find_attributes(type_, node)
+                for each in list_quoted_types(type_):
+                    if each is not type_:
+                        self._read_quoted(each.value, node)
+            case _:
+                pass
+
+    def _find_attributes(self, type_: ast.expr, node: ast.Constant) -> None:
+        """Add the attributes of a type that is the text ``node``."""
+        start = self.source.find_offset(node.lineno, node.col_offset)
+        end = self.source.find_offset(node.end_lineno or node.lineno, node.end_col_offset or 0)
+        for name in self.names:
+            found = [each for each in ast.walk(type_) if isinstance(each, ast.Attribute) and each.attr == name]
+            found.sort(key=lambda each: (each.end_lineno, each.end_col_offset))
+            places = re.finditer(rf"(?<=\.){re.escape(name)}(?!\w)", self.source.shown[start:end])
+            for attribute, place in zip(found, places, strict=False):
+                line, column = self.source.find_place(start + place.start())
+                self._add(replace(self._make(name, "attribute", line=line, column=column), receiver=attribute.value))
 
     def _note_type(self, name: str, node: ast.expr | None) -> None:
         last = _read_class_name(node)
@@ -377,8 +405,9 @@ class _ScopeReader(ast.NodeVisitor):
             if isinstance(node, ast.ExceptHandler):
                 end_line, end_column = node.body[0].lineno, node.body[0].col_offset
             start, end = source.find_offset(node.lineno, node.col_offset), source.find_offset(end_line, end_column)
-            after_as = r"\bas\s+" if isinstance(node, ast.ExceptHandler | ast.alias) else ""
-            for found in re.finditer(rf"{after_as}(?<!\w)({re.escape(name)})(?!\w)", source.shown[start:end]):
+            before = _BEFORE_WORDS.get(type(node), r"(?<![\w.])")
+            after = r"(?=\s*:)" if isinstance(node, ast.ExceptHandler) else r"(?!\w)"
+            for found in re.finditer(rf"{before}({re.escape(name)}){after}", source.shown[start:end]):
                 line, column = source.find_place(start + found.start(1))
                 self._add(self._make(name, kind, line=line, column=column, is_stored=kind == "name"))
 

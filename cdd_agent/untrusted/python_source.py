@@ -10,7 +10,7 @@ import functools
 import sys
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
@@ -94,6 +94,24 @@ def _parse(text: str | bytes) -> ast.Module:
     with _PARSES, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return ast.parse(text)
+
+
+def list_quoted_types(annotation: ast.expr) -> Iterator[ast.Constant]:
+    """Yield the texts in an annotation that are types, so not those in ``Literal``, nor what describes a type."""
+    match annotation:
+        case ast.Constant(value=str()):
+            yield annotation
+        case ast.Call():
+            pass
+        case ast.Subscript(value=ast.Name(id=last) | ast.Attribute(attr=last), slice=inner):
+            if last == "Annotated" and isinstance(inner, ast.Tuple):
+                yield from list_quoted_types(inner.elts[0])
+            elif last != "Literal":
+                yield from list_quoted_types(inner)
+        case _:
+            for each in ast.iter_child_nodes(annotation):
+                if isinstance(each, ast.expr):
+                    yield from list_quoted_types(each)
 
 
 def find_syntax_error(source: str | bytes) -> str | None:

@@ -166,6 +166,8 @@ def test_a_class_counts_as_used_where_only_annotations_name_it_but_is_nothing_ex
     found = compare(code, *METHODS, node("use", "Stack", module="n"))
     assert ("use", "Stack") in found.confirmed
     assert compare(code, *METHODS, node("use", module="n")).extra == {}
+    code["n"] = text + "from typing import Literal\ndef use(s: Literal['Stack']): return s\n"
+    assert ("use", "Stack") not in compare(code, *METHODS, node("use", "Stack", module="n")).confirmed
 
 
 def test_a_dependency_that_is_not_planned_has_its_place() -> None:

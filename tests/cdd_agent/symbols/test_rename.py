@@ -138,6 +138,30 @@ def test_a_class_is_renamed_in_annotations_too(tmp_path: Path) -> None:
     }
 
 
+def test_texts_in_annotations_are_renamed_if_they_are_types(tmp_path: Path) -> None:
+    code = (
+        "from typing import Annotated, Literal, cast\n\n\nclass Row: pass\n\n\nclass K:\n    Row = 1\n\n\n"
+        "def f(a: 'Row', b: 'list[\"Row\"]', c: 'Ro' 'w', d: Annotated['Row', 'a Row']) -> 'dict[K.Row, Row]':\n"
+        "    e: Literal['Row'] = 'Row'\n    f: Annotated[int, print('Row')] = cast('Row | None', e)\n"
+        "    g: 'a Row of numbers'\n"
+    )
+    other = "import a\n\nx: 'a.Row | a.K.Row'\n"
+    plan = plan_rename(make_symbols(tmp_path, {"a.py": code, "b.py": other}), "/Row", "Line")
+    wanted = code.replace("class Row", "class Line").replace("a: 'Row'", "a: 'Line'").replace('"Row"', '"Line"')
+    wanted = wanted.replace("Annotated['Row'", "Annotated['Line'").replace(", Row]", ", Line]")
+    wanted = wanted.replace("'Row | None'", "'Line | None'")
+    assert show_changes(plan) == {"a.py": wanted, "b.py": other.replace("a.Row", "a.Line", 1)}
+    assert [each for each in show_remaining(plan) if "b.py" in each] == ["b.py:3 string"]
+
+
+def test_names_that_the_tree_has_as_texts_are_found_beside_equal_words(tmp_path: Path) -> None:
+    code = "err = {}\ntry:\n    pass\nexcept OSError as err:  # as err\n    pass\n"
+    code += "match err:\n    case {'err': 1, **err}:\n        pass\n"
+    plan = plan_rename(make_symbols(tmp_path, {"a.py": code}), "err", "rest")
+    wanted = re.sub(r"\berr\b", "rest", code).replace("# as rest", "# as err").replace("'rest'", "'err'")
+    assert show_changes(plan) == {"a.py": wanted}
+
+
 def test_attributes_of_unknown_values_are_left_if_another_class_has_the_name(tmp_path: Path) -> None:
     code = "class {0}:\n    def close(self):\n        self.close\n\n\ndef f(x, y: {0}):\n    x.close()\n    y.close()\n"
     symbols = make_symbols(tmp_path, {"a.py": code.format("A"), "b.py": code.format("B")})
