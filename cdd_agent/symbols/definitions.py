@@ -5,7 +5,7 @@ import re
 import warnings
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeAlias
@@ -177,7 +177,8 @@ class SourceFile:
         header_end, summary, bases = last, "", tuple[str, ...]()
         if isinstance(node, DefinitionNode):
             header_end = max(node.lineno, find_first_line(node.body[0]) - 1)
-            bases = tuple(map(ast.unparse, node.bases)) if isinstance(node, ast.ClassDef) else ()
+            if isinstance(node, ast.ClassDef):
+                bases = tuple(map(ast.unparse, node.bases))
             summary = (ast.get_docstring(node) or "").partition("\n")[0][:_MOST_SUMMARY]
         return Symbol(
             path=self.path,
@@ -191,7 +192,34 @@ class SourceFile:
             summary=summary,
             is_stub=is_stub(node),
             bases=bases,
+            base_imports=tuple(map(self._find_import, bases)),
         )
+
+    def _find_import(self, base: str) -> str:
+        first, *rest = base.partition("[")[0].split(".")
+        return ".".join([self.imports[first], *rest]) if first in self.imports else ""
+
+    @cached_property
+    def imports(self) -> Mapping[str, str]:
+        """Name -> what it is imported as, such as ``.tables.Table``, at module level; also ``.tables.*`` -> itself."""
+        found, waiting = dict[str, str](), [*self.tree.body]
+        while waiting:
+            match waiting.pop():
+                case ast.ImportFrom(module=module, names=names, level=level):
+                    for each in names:
+                        whole = "." * level + ".".join(filter(None, (module, each.name)))
+                        found[each.asname or (whole if each.name == "*" else each.name)] = whole
+                case ast.Import(names=names):
+                    for each in names:
+                        first = each.name.partition(".")[0]
+                        found[each.asname or first] = each.name if each.asname else first
+                case ast.If(body=body, orelse=orelse):
+                    waiting += body + orelse
+                case ast.Try(body=body, handlers=handlers, orelse=orelse):
+                    waiting += [*(each for one in handlers for each in one.body), *body, *orelse]
+                case _:
+                    pass
+        return found
 
 
 @with_deep_stack

@@ -7,9 +7,10 @@ other definition of the project or method of a builtin type has that name. All o
 import ast
 import builtins
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeAlias
 
 from cdd_agent.errors import UsageError, join_first
 from cdd_agent.symbols.definitions import SourceFile
@@ -51,6 +52,8 @@ class Scan:
     """The files in which the name at module level is the definition."""
     family: tuple[Symbol, ...] = ()
     """Of a member of a class: the classes that inherit it, override it, or from which it is inherited."""
+    ancestors: tuple[Symbol, ...] = ()
+    """All classes from which the family inherits."""
     targets: tuple[Symbol, ...] = ()
     """The definition, its twins, and the overrides in the family."""
     unknown: dict[str, str] = field(default_factory=dict)
@@ -156,6 +159,13 @@ class NameScan:
         return scan
 
 
+_ClassKey: TypeAlias = tuple[str, str, int | None]
+
+
+def _key(each: Symbol) -> _ClassKey:
+    return each.path, each.name, each.index
+
+
 class _ModuleMap:
     """The modules and classes of the index, as of one question."""
 
@@ -202,48 +212,81 @@ class _ModuleMap:
 
     def list_family(self, owner: Symbol, member: str) -> tuple[Symbol, ...]:
         """Return the classes related to ``owner`` that have ``member`` from each other."""
-        by_name: dict[str, list[Symbol]] = {}
-        for each in self.classes:
-            by_name.setdefault(each.last_name, []).append(each)
-        parents = {
-            (each.path, each.name, each.index): self._list_parents(each, by_name) for each in self.classes if each.bases
-        }
-        children: dict[tuple[str, str, int | None], list[Symbol]] = {}
-        for each in self.classes:
-            for parent in parents.get((each.path, each.name, each.index), ()):
-                children.setdefault((parent.path, parent.name, parent.index), []).append(each)
-        waiting, found = [owner], dict[tuple[str, str, int | None], Symbol]()
+        waiting, found = [owner], dict[_ClassKey, Symbol]()
         while waiting:
             each = waiting.pop()
-            key = each.path, each.name, each.index
-            if key in found:
-                continue
-            found[key] = each
-            waiting += children.get(key, ())
-            waiting += self._list_defining(each, parents, member=member)
+            if _key(each) not in found:
+                found[_key(each)] = each
+                waiting += self._children.get(_key(each), ())
+                waiting += (parent for parent in self.list_ancestors([each]) if self._defines(parent, member))
         return tuple(found.values())
 
-    def _list_parents(self, each: Symbol, by_name: dict[str, list[Symbol]]) -> list[Symbol]:
+    def list_ancestors(self, classes: Iterable[Symbol]) -> tuple[Symbol, ...]:
+        """Return the classes of the project that these inherit from."""
+        waiting, found = [*classes], dict[_ClassKey, Symbol]()
+        while waiting:
+            for parent in self._parents.get(_key(waiting.pop()), ()):
+                if _key(parent) not in found:
+                    found[_key(parent)] = parent
+                    waiting.append(parent)
+        return tuple(found.values())
+
+    def _defines(self, each: Symbol, member: str) -> bool:
+        return any(other.name == f"{each.name}.{member}" for other in self.list_file(each.path))
+
+    @cached_property
+    def _by_name(self) -> dict[str, list[Symbol]]:
+        found: dict[str, list[Symbol]] = {}
+        for each in self.classes:
+            found.setdefault(each.last_name, []).append(each)
+        return found
+
+    @cached_property
+    def _parents(self) -> dict[_ClassKey, list[Symbol]]:
+        return {_key(each): self._list_parents(each) for each in self.classes if each.bases}
+
+    @cached_property
+    def _children(self) -> dict[_ClassKey, list[Symbol]]:
+        found: dict[_ClassKey, list[Symbol]] = {}
+        for each in self.classes:
+            for parent in self._parents.get(_key(each), ()):
+                found.setdefault(_key(parent), []).append(each)
+        return found
+
+    def _list_parents(self, each: Symbol) -> list[Symbol]:
         found = list[Symbol]()
-        for base in each.bases:
-            known = by_name.get(re.sub(r"\[.*", "", base, flags=re.DOTALL).rpartition(".")[2], [])
+        for base, origin in zip(each.bases, each.base_imports, strict=True):
+            known = self._by_name.get(re.sub(r"\[.*", "", base, flags=re.DOTALL).rpartition(".")[2], [])
             own = [other for other in known if other.path == each.path]
+            if origin and not own:
+                known = self._find_imported(origin, path=each.path, seen=set())
             found += [other for other in own or known if other != each]
         return found
 
-    def _list_defining(
-        self, each: Symbol, parents: dict[tuple[str, str, int | None], list[Symbol]], *, member: str
-    ) -> Iterator[Symbol]:
-        """Yield the classes above that define a member too."""
-        waiting, seen = [*parents.get((each.path, each.name, each.index), ())], set[tuple[str, str, int | None]]()
-        while waiting:
-            parent = waiting.pop()
-            key = parent.path, parent.name, parent.index
-            if key not in seen:
-                seen.add(key)
-                waiting += parents.get(key, ())
-                if any(other.name == f"{parent.name}.{member}" for other in self.list_file(parent.path)):
-                    yield parent
+    def _find_imported(self, origin: str, *, path: str, seen: set[tuple[str, str]]) -> list[Symbol]:
+        """Return the classes that a file imports under a dotted name; of another library, none."""
+        if (origin, path) in seen:
+            return []
+        seen.add((origin, path))
+        dotted = origin.lstrip(".")
+        module, _, last = dotted.rpartition(".")
+        known = self._by_name.get(last, [])
+        files = self.resolve(module, level=len(origin) - len(dotted), path=path)
+        found = [each for each in known if each.name == last and each.path in files]
+        if not files:
+            found = [each for each in known if dotted in (f"{name}.{each.name}" for name in list_modules(each.path))]
+        for passing in files if not found else ():  # a file that imports the class from another one
+            imports = self._read_imports(passing)
+            stars = (f"{each[:-1]}{last}" for each in imports if each.endswith("*"))
+            for further in [imports[last]] if last in imports else stars:
+                found += self._find_imported(further, path=passing, seen=seen)
+        return found
+
+    def _read_imports(self, path: str) -> Mapping[str, str]:
+        try:
+            return self._index.read_source(path).imports
+        except UsageError:
+            return {}
 
 
 class _ModuleScan:
@@ -334,6 +377,7 @@ def _scan_members(scan: Scan, project: _ModuleMap, *, owner: Symbol) -> None:
     """Find the uses of a method or variable of a class."""
     name = scan.symbol.last_name
     scan.family = project.list_family(owner, name)
+    scan.ancestors = project.list_ancestors(scan.family)
     keys = {(each.path, each.name) for each in scan.family}
     scan.targets = tuple(
         each

@@ -34,6 +34,8 @@ class Symbol:
     """Whether the body only raises ``NotImplementedError``."""
     bases: tuple[str, ...] = ()
     """Of a class: their source."""
+    base_imports: tuple[str, ...] = ()
+    """The dotted name under which each base is imported, such as ``.tables.Table``; empty for another base."""
 
     @property
     def reference(self) -> str:

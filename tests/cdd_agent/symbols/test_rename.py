@@ -138,6 +138,20 @@ def test_a_class_is_renamed_in_annotations_too(tmp_path: Path) -> None:
     }
 
 
+def test_overrides_are_those_in_classes_that_import_the_base(tmp_path: Path) -> None:
+    base = "class Base:\n    def load(self): return 1\n"
+    files = {
+        "x.py": base,
+        "y.py": base,
+        "p/__init__.py": "from y import *\n",
+        "a.py": "from x import Base\n\n\nclass A(Base):\n    def load(self): return 2\n",
+        "b.py": "from p import Base as Other\n\n\nclass B(Other):\n    def load(self): return super().load()\n",
+        "c.py": "from lib import Base\n\n\nclass C(Base):\n    def load(self): return 4\n",
+    }
+    plan = plan_rename(make_symbols(tmp_path, files), "y.Base.load", "fetch")
+    assert show_changes(plan) == {path: files[path].replace("load", "fetch") for path in ("b.py", "y.py")}
+
+
 def test_texts_in_annotations_are_renamed_if_they_are_types(tmp_path: Path) -> None:
     code = (
         "from typing import Annotated, Literal, cast\n\n\nclass Row: pass\n\n\nclass K:\n    Row = 1\n\n\n"
