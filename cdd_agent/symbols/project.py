@@ -5,7 +5,15 @@ from collections.abc import Callable, Collection, Sequence
 from cdd_agent.events import Emit
 from cdd_agent.symbols.answers import INDEX, EngineAnswer, Engines
 from cdd_agent.symbols.index import Index
-from cdd_agent.symbols.rename import RenamePlan, apply_rename, check_name, make_plan, require_free, require_readable
+from cdd_agent.symbols.rename import (
+    RenamePlan,
+    apply_rename,
+    check_name,
+    make_plan,
+    require_free,
+    require_own,
+    require_readable,
+)
 from cdd_agent.symbols.symbol import Reference, Symbol, SymbolServer
 
 
@@ -41,6 +49,7 @@ class Symbols:
         check_name(symbol, new)
         scan = self.engines.names.scan(symbol, also=new)
         require_readable(scan)
+        require_own(scan, index=self.index)
         require_free(scan, new, index=self.index)
         answer = self.engines.plan_rename(symbol, new)
         return make_plan(scan, new, index=self.index, answer=answer)

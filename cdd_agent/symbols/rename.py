@@ -5,11 +5,15 @@ import builtins
 import io
 import keyword
 import re
+import sys
+import sysconfig
 import tokenize
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Literal, TypeAlias
 
 from cdd_agent.errors import CddError, UsageError, join_first
@@ -137,7 +141,7 @@ def _find_stars(scan: Scan, new: str) -> Iterator[str]:
 
 def _find_in_classes(scan: Scan, new: str, *, index: Index) -> Iterator[str]:
     """Yield where a related class has a member of the new name."""
-    related = _list_related(scan, index)
+    related = {(each.path, each.name): each for each in (*scan.family, *scan.ancestors)}
     for path, name in related:
         for member in index.list_last_read(path):
             if member.name == f"{name}.{new}":
@@ -145,37 +149,12 @@ def _find_in_classes(scan: Scan, new: str, *, index: Index) -> Iterator[str]:
         if path not in scan.files:
             with suppress(UsageError):
                 scan.files[path] = FileNames(index.read_source(path), {new})
-    for each in related.values():
-        for base in each.bases:
-            builtin = getattr(builtins, _read_last(base), None)
-            if isinstance(builtin, type) and hasattr(builtin, new):
-                yield f"{each.path}:{each.line}: {each.name} inherits {new} from {base}"
+    for each, base in _list_outer_bases(scan, new):
+        yield f"{each.path}:{each.line}: {each.name} inherits {new} from {base}"
     for path, file in scan.files.items():
         for use in file.uses:
             if use.name == new and use.kind == "attribute" and use.is_stored and _is_own(use, related, path=path):
                 yield f"{path}:{use.line}: an attribute {new} is assigned"
-
-
-def _list_related(scan: Scan, index: Index) -> dict[tuple[str, str], Symbol]:
-    """Return path and name -> class, for the family of a member and all that it inherits from."""
-    related = {(each.path, each.name): each for each in scan.family}
-    waiting = [*scan.family]
-    while waiting:
-        for base in waiting.pop().bases:
-            for parent in index.find(_read_last(base)):
-                if parent.kind == "class" and (parent.path, parent.name) not in related:
-                    related[parent.path, parent.name] = parent
-                    waiting.append(parent)
-    return related
-
-
-def _read_last(base: str) -> str:
-    """Return the last name of a base class.
-
-    >>> _read_last("typing.Generic[T]")
-    'Generic'
-    """
-    return base.partition("[")[0].rpartition(".")[2]
 
 
 def _is_own(use: NameUse, related: Collection[tuple[str, str]], *, path: str) -> bool:
@@ -275,6 +254,74 @@ def require_readable(scan: Scan) -> None:
         listed = join_first(sorted(scan.unknown.values()), most=_MOST_LISTED, separator="\n  ")
         happened = f"{scan.symbol.name} cannot be renamed completely: files with this name are unknown:\n  {listed}"
         raise UsageError(f"{happened}\nNothing was changed.", hint="correct these files first")
+
+
+def require_own(scan: Scan, *, index: Index) -> None:
+    """Raise ``UsageError`` if code outside of the project uses a definition by its name."""
+    name = scan.symbol.last_name
+    reason = "pytest calls it by this name" if name.startswith("pytest_") and scan.symbol.kind != "variable" else ""
+    hint = "keep the name"
+    if any(_is_fixture(each, index) for each in scan.targets):
+        reason = "it is a fixture, and tests get it by this name"
+        hint = f'write @pytest.fixture(name="{name}") first; then only the function is renamed'
+    for each, base in _list_outer_bases(scan, name):
+        reason = f"{base} has it too, from which {each.name} in {each.path}:{each.line} inherits"
+    if reason:
+        raise UsageError(f"{scan.symbol.name} keeps its name: {reason}. Nothing was changed.", hint=hint)
+
+
+def _list_outer_bases(scan: Scan, member: str) -> Iterator[tuple[Symbol, str]]:
+    """Yield the related classes with a base, builtin or of the standard library, that has a member."""
+    for each in (*scan.family, *scan.ancestors):
+        for base, origin in zip(each.bases, each.base_imports, strict=True):
+            builtin = None if origin else getattr(builtins, base.partition("[")[0], None)
+            if (isinstance(builtin, type) and hasattr(builtin, member)) or _is_in_library(origin, member):
+                yield each, base
+
+
+def _is_fixture(symbol: Symbol, index: Index) -> bool:
+    """Return whether tests name a function of pytest in their parameters."""
+    source = index.read_source(symbol.path)
+    nodes = (each.node for each, known in zip(source.definitions, source.symbols, strict=True) if known == symbol)
+    for decorator in (decorator for node in nodes for decorator in getattr(node, "decorator_list", ())):
+        match decorator:
+            case ast.Call(func=ast.Name(id="fixture") | ast.Attribute(attr="fixture"), keywords=keywords):
+                return not any(each.arg == "name" for each in keywords)
+            case ast.Name(id="fixture") | ast.Attribute(attr="fixture"):
+                return True
+            case _:
+                pass
+    return False
+
+
+def _is_in_library(dotted: str, member: str, *, seen: frozenset[str] = frozenset()) -> bool:
+    """Return whether a class of the standard library has a member. Its source is read: an import would run code."""
+    module, _, last = dotted.rpartition(".")
+    source = None if dotted in seen else _read_library(module)
+    if source is None:
+        return False
+    seen |= {dotted}
+    waiting = {source.imports[last]} if last in source.imports else set[str]()
+    for each in source.symbols:
+        if each.name == f"{last}.{member}":
+            return True
+        if each.name == last:
+            bases = zip(each.bases, each.base_imports, strict=True)
+            waiting |= {origin or f"{module}.{base.partition('[')[0]}" for base, origin in bases}
+    package = module if source.path.endswith("__init__.py") else module.rpartition(".")[0]
+    known = (f"{package}{each}" if each.startswith(".") else each for each in waiting)
+    return any(_is_in_library(each, member, seen=seen) for each in known)
+
+
+@cache
+def _read_library(module: str) -> SourceFile | None:
+    """Return the source of a module of the standard library, if it is one in Python."""
+    if module.partition(".")[0] in sys.stdlib_module_names:
+        path = Path(sysconfig.get_path("stdlib"), *module.split("."))
+        for each in (path.with_suffix(".py"), path / "__init__.py"):
+            with suppress(OSError, UsageError):
+                return SourceFile(str(each), each.read_bytes())
+    return None
 
 
 def require_free(scan: Scan, new: str, *, index: Index) -> None:

@@ -138,6 +138,41 @@ def test_a_class_is_renamed_in_annotations_too(tmp_path: Path) -> None:
     }
 
 
+CALLED_BY_OTHERS = {
+    "fixture": ("@pytest.fixture\ndef {0}(): pass\n\n\ndef test_it({0}): pass\n", "database", "db"),
+    "fixture with options": ("@fixture(scope='module')\ndef {0}(): pass\n", "database", "db"),
+    "hook": ("class Plugin:\n    def {0}(self, config): pass\n", "configure", "pytest_configure"),
+    "builtin": ("class Stack(dict[str, int]):\n    def {0}(self, key): pass\n", "fetch", "get"),
+    "library": ("import json as j\n\nclass E(j.JSONEncoder):\n    def {0}(self, o): pass\n", "encode_it", "default"),
+    "library, through others": (
+        "try:\n    from unittest import TestCase as T\nexcept ImportError:\n    pass\n\n\nclass Base(T): pass\n\n\n"
+        "class TestIt(Base):\n    def {0}(self): pass\n",
+        "prepare",
+        "setUp",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", CALLED_BY_OTHERS)
+def test_what_others_call_by_its_name_keeps_it(kind: str, tmp_path: Path) -> None:
+    code, own, other = CALLED_BY_OTHERS[kind]
+    with pytest.raises(UsageError, match=rf"{other} keeps its name: .* Nothing was changed\."):
+        plan_rename(make_symbols(tmp_path, {"a.py": code.format(other)}), other, own)
+
+
+@pytest.mark.parametrize("kind", ["builtin", "library", "library, through others"])
+def test_a_method_cannot_get_the_name_of_one_that_it_would_override(kind: str, tmp_path: Path) -> None:
+    code, own, other = CALLED_BY_OTHERS[kind]
+    with pytest.raises(UsageError, match=f"inherits {other} from"):
+        plan_rename(make_symbols(tmp_path, {"a.py": code.format(own)}), own, other)
+
+
+def test_a_fixture_with_another_name_for_tests_is_a_plain_function(tmp_path: Path) -> None:
+    code = "@pytest.fixture(name='db')\ndef make(): pass\n\n\ndef test_it(db): pass\n"
+    plan = plan_rename(make_symbols(tmp_path, {"a.py": code}), "make", "build")
+    assert show_changes(plan) == {"a.py": code.replace("make", "build")}
+
+
 def test_overrides_are_those_in_classes_that_import_the_base(tmp_path: Path) -> None:
     base = "class Base:\n    def load(self): return 1\n"
     files = {
