@@ -50,6 +50,8 @@ class Scan:
     """The files that have the name, or import everything from another one."""
     exporters: frozenset[str] = frozenset()
     """The files in which the name at module level is the definition."""
+    starred: frozenset[str] = frozenset()
+    """The files with ``import *`` of one of them."""
     family: tuple[Symbol, ...] = ()
     """Of a member of a class: the classes that inherit it, override it, or from which it is inherited."""
     ancestors: tuple[Symbol, ...] = ()
@@ -63,21 +65,41 @@ class Scan:
         """Raise ``AnswerContradictsFiles`` if an answer has no place in a file that certainly uses the definition."""
         known = {self.symbol.path, *(each.path for each in places)}
         # Serena leaves out imports, and uses by another name.
-        self._refuse([each for each in self._sure if each.name.kind != "import" and each.path not in known])
+        used = (each for each in self._sure if each.name.kind != "import" and each.path not in known)
+        self._refuse((each.path, each.name.line) for each in used)
 
     def require_all(self, places: Iterable[TextEdit]) -> None:
-        """Raise ``AnswerContradictsFiles`` if a rename leaves out a use that is sure; it need not know ``__all__``."""
+        """Raise ``AnswerContradictsFiles`` if a rename leaves out a use that is sure; it need not know ``__all__``.
+
+        It also has to rename a variable everywhere in its scope, or nowhere.
+        """
         known = {(each.path, each.line, each.column) for each in places}
-        self._refuse([each for each in self._sure if (each.path, each.name.line, each.name.column) not in known])
+        missing = [
+            (each.path, each.name.line)
+            for each in self._sure
+            if (each.path, each.name.line, each.name.column) not in known
+        ]
+        for path, file in self.files.items() if not self.family else ():
+            left: dict[NameScope, set[tuple[str, int]]] = {}
+            changed = set[NameScope]()
+            for use in file.uses:
+                if use.name == self.symbol.last_name and use.kind in ("name", "definition"):
+                    owner = use.scope.resolve(use.name)
+                    if (path, use.line, use.column) in known:
+                        changed.add(owner)
+                    else:
+                        left.setdefault(owner, set()).add((path, use.line))
+            missing += (place for owner in changed for place in left.get(owner, ()))
+        self._refuse(missing)
 
     @property
     def _sure(self) -> Iterator["SymbolUse"]:
         return (each for each in self.uses if each.is_sure and each.name.kind not in ADDED)
 
-    def _refuse(self, missing: Collection["SymbolUse"]) -> None:
-        if missing:
-            listed = join_first([f"{each.path}:{each.name.line}" for each in missing], most=5)
-            happened = f"It leaves out {listed}, where {self.symbol.name} is used."
+    def _refuse(self, missing: Iterable[tuple[str, int]]) -> None:
+        places = [f"{path}:{line}" for path, line in sorted(set(missing))]
+        if places:
+            happened = f"It leaves out {join_first(places, most=5)}, where {self.symbol.name} is used."
             raise AnswerContradictsFiles(happened, hint="ask another engine")
 
 
@@ -295,6 +317,11 @@ class _ModuleScan:
     def __init__(self, scan: Scan, project: _ModuleMap) -> None:
         self._scan, self._project, self._name = scan, project, scan.symbol.name
         scan.exporters = frozenset(self._list_exporters())
+        scan.starred = frozenset(
+            path
+            for path, file in scan.files.items()
+            if any(each.name == "*" and self._leads_to(each, file) for each in file.imports)
+        )
         scan.targets = tuple(each for each in project.list_file(scan.symbol.path) if each.name == self._name)
 
     def run(self) -> None:
@@ -321,7 +348,7 @@ class _ModuleScan:
             case "attribute":
                 return self._is_attribute_of_module(use, file)
             case "string":
-                return file.path in self._scan.exporters
+                return use.scope is file.module and file.path in self._scan.exporters
             case _:
                 return False
 
@@ -397,6 +424,8 @@ def _scan_members(scan: Scan, project: _ModuleMap, *, owner: Symbol) -> None:
             if use.kind in ("name", "definition"):
                 inside = use.scope.resolve(name)
                 answer = inside.kind == "class" and (path, inside.name) in keys
+            elif use.kind == "string":
+                answer = use.scope.kind == "class" and (path, use.scope.name) in keys
             elif use.kind in ("keyword", "pattern") and use.receiver is not None:
                 is_field = use.kind == "pattern" or scan.symbol.kind == "variable"
                 answer = None if is_field and (list_parts(use.receiver) or [""])[-1] in names else False

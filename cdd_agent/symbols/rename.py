@@ -130,8 +130,13 @@ def _find_captured(scan: Scan, new: str) -> Iterator[str]:
 
 
 def _find_stars(scan: Scan, new: str) -> Iterator[str]:
-    """Yield the files in which ``import *`` brings the old name and would not bring the new one."""
-    old = scan.symbol.last_name
+    """Yield where ``import *`` brings the old name and would not bring the new one, or the other way round."""
+    old, own = scan.symbol.last_name, scan.files[scan.symbol.path]
+    if own.exports is None and is_exported(own, new) and not is_exported(own, old):
+        for path in sorted(scan.starred):
+            for use in scan.files[path].uses:
+                if use.name == new and use.scope.resolve(new) is scan.files[path].module and use.receiver is None:
+                    yield f"{path}:{use.line}: its import * would bring {new}"
     for path in sorted(scan.exporters if new.startswith("_") else ()):
         has_star = any(each.name == "*" for each in scan.files[path].imports)
         others = [file for source, file in scan.files.items() if source in scan.exporters - {path}]

@@ -12,10 +12,11 @@ from cdd_agent.symbols.symbol import Symbol
 from cdd_agent.untrusted.python_source import list_quoted_types, parse, with_deep_stack
 
 UseKind: TypeAlias = Literal["name", "definition", "parameter", "import", "attribute", "keyword", "pattern", "string"]
-"""``pattern``: an attribute in the pattern of a class. ``string``: an entry of ``__all__``."""
+"""``pattern``: an attribute in the pattern of a class. ``string``: an entry of ``__all__`` or ``__slots__``."""
 _Placed: TypeAlias = ast.stmt | ast.expr | ast.alias | ast.pattern | ast.excepthandler
 _BEFORE_WORDS = {ast.ExceptHandler: r"\bas\s+", ast.alias: r"\bas\s+", ast.MatchMapping: r"\*\*\s*"}
 """Node -> what is before a name that the node has as a text."""
+_LISTS_OF_ATTRIBUTES = ("__slots__", "__match_args__")
 _MOST_PARTS = 30
 _MOST_BEFORE = 500
 """Characters between an attribute in a pattern and what it is compared with."""
@@ -390,13 +391,21 @@ class _ScopeReader(ast.NodeVisitor):
         self.scope.types[name] = last if self.scope.types.get(name, last) == last else ""
 
     def _note_exports(self, target: ast.expr, values: Iterable[ast.expr]) -> None:
-        """Note the entries of ``__all__``."""
-        if self.scope.parent is None and isinstance(target, ast.Name) and target.id == "__all__":
+        """Note the entries of ``__all__``, and those in which a class lists its attributes."""
+        name = target.id if isinstance(target, ast.Name) else ""
+        if self.scope.parent is None and name == "__all__":
             self.exports = self.exports or []
-            for each in (inner for value in values for inner in ast.walk(value)):
-                if isinstance(each, ast.Constant) and isinstance(each.value, str):
-                    self.exports.append(each.value)
-                    self._find_all_words([each.value], each, kind="string")
+            self.exports += self._note_entries(values)
+        elif self.scope.kind == "class" and name in _LISTS_OF_ATTRIBUTES:
+            self._note_entries(values)
+
+    def _note_entries(self, values: Iterable[ast.expr]) -> list[str]:
+        found = list[str]()
+        for each in (inner for value in values for inner in ast.walk(value)):
+            if isinstance(each, ast.Constant) and isinstance(each.value, str):
+                found.append(each.value)
+                self._find_all_words([each.value], each, kind="string")
+        return found
 
     def _find_all_words(self, names: Iterable[str], node: _Placed, *, kind: UseKind = "name") -> None:
         """Add the places of names that the tree has as texts."""

@@ -38,6 +38,15 @@ def test_an_engine_that_reaches_a_part_of_the_files_does_not_rename(tmp_path: Pa
     assert symbols.engines.counts == {"index": 1, "name scan": 1}
 
 
+def test_an_engine_that_renames_a_part_of_a_scope_does_not_rename(tmp_path: Path) -> None:
+    files = {"m.py": "def run(): pass\n", "a.py": "from m import *\n\n\ndef run(): pass\n\n\nrun()\n"}
+    index = make_index(tmp_path, files)
+    symbols = Symbols(index, servers=[FakeSymbolServer("ty", [[("m.py", 1, 4), ("a.py", 7, 0)]])])
+    plan = symbols.plan_rename(symbols.find_one("m.run"), "once")
+    assert (sorted(plan.changes), plan.answer.engine) == (["m.py"], "name scan")
+    assert plan.answer.passed_over == ("ty: It leaves out a.py:4, where run is used.",)
+
+
 def test_a_complete_rename_of_an_engine_gets_the_entries_of_all_lists(tmp_path: Path) -> None:
     index = make_index(tmp_path, TRICKY)
     places = [each for each in list_places(index, "pkg.core.run") if "__all__" not in str(each)]

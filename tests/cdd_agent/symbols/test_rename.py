@@ -187,6 +187,29 @@ def test_overrides_are_those_in_classes_that_import_the_base(tmp_path: Path) -> 
     assert show_changes(plan) == {path: files[path].replace("load", "fetch") for path in ("b.py", "y.py")}
 
 
+def test_entries_of_slots_and_match_args_are_renamed(tmp_path: Path) -> None:
+    code = (
+        "class A:\n    __slots__ = ('size', 'color')\n    __match_args__ = ('size',)\n    size: int\n\n\n"
+        "class B:\n    __slots__ = ('size',)\n    size: int\n"
+    )
+    plan = plan_rename(make_symbols(tmp_path, {"a.py": code}), "A.size", "width")
+    first, second = code.split("\n\n\n")
+    assert show_changes(plan) == {"a.py": first.replace("size", "width") + "\n\n\n" + second}
+
+
+def test_a_private_name_cannot_become_one_that_a_star_import_brings(tmp_path: Path) -> None:
+    files = {
+        "m.py": "def _load(): pass\n",
+        "o.py": "def load(): pass\n",
+        "a.py": "from o import *\nfrom m import *\nload()\n",
+        "b.py": "from m import *\n",
+    }
+    with pytest.raises(UsageError, match=r"a\.py:3: its import \* would bring load\n"):
+        plan_rename(make_symbols(tmp_path, files), "_load", "load")
+    plan = plan_rename(make_symbols(tmp_path, files | {"m.py": "__all__ = []\n" + files["m.py"]}), "_load", "load")
+    assert sorted(plan.changes) == ["m.py"]
+
+
 def test_texts_in_annotations_are_renamed_if_they_are_types(tmp_path: Path) -> None:
     code = (
         "from typing import Annotated, Literal, cast\n\n\nclass Row: pass\n\n\nclass K:\n    Row = 1\n\n\n"
