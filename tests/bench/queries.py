@@ -1,7 +1,7 @@
 """What somebody may ask who does not know the name of a function, and the functions that are right answers.
 
-``FIRST`` was written before the table of synonyms, and ``SECOND`` after it, before the search was tried with it. Both have
-one author, who knew the results of the first.
+``FIRST`` was written before the table of synonyms, and ``SECOND`` after it, before the search was tried with it. Both
+have one author, who knew the results of the first.
 """
 
 from collections.abc import Mapping

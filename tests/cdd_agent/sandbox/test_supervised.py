@@ -88,7 +88,8 @@ def test_a_program_with_a_socket_answers_until_the_caller_hangs_up(ground: Groun
                 assert ours.recv(100) == f"{word.upper()}\n".encode()
             assert not run.done()
         result = run.result(timeout=10)
-    assert (result.output, result.timed_out, result.survivors) == ("no more\n", False, 0)
+    assert result.output in ("no more\n", "")  # it may be ended before it has said this
+    assert (result.timed_out, result.survivors) == (False, 0)
     assert result.exit_status < 0
 
 

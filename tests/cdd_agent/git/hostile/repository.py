@@ -99,6 +99,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("for-each-ref",),
     ("grep", "-e", "x"),
     ("hash-object", "-w", "a.single"),
+    ("index-pack", "--stdin", "--strict"),
     ("log", "--patch", "-2"),
     ("ls-files", "--others", "--exclude-standard"),
     ("ls-tree", "-r", "HEAD"),
