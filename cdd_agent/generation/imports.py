@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import TypeGuard
 
 from cdd_agent.generation.layout import Layout
+from cdd_agent.symbols.scopes import read_all_names
 from cdd_agent.tickets.graph import Graph
 from cdd_agent.untrusted.python_source import parse, with_deep_stack
 
@@ -162,16 +163,15 @@ def find_undefined(text: str) -> tuple[Use, ...]:
     tree = parse(text)
     if tree is None:
         return ()
-    scope = _NameScope(names=set(), is_class=False)
-    reader = _NameReader(module=scope)
-    reader.read(tree.body, (scope,))
-    reader.finish()
-    if reader.has_star:
+    names = read_all_names(tree)
+    if names.has_star:
         return ()
+    attributes = {id(node.value): node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     uses = dict[str, list[tuple[ast.Name, str | None]]]()
-    for node, attribute, scopes in reader.uses:
-        if not _is_defined(node.id, scopes):
-            uses.setdefault(node.id, []).append((node, attribute))
+    for node in names.list_free():
+        name = node.id
+        if not (name in names.module.bound or name in _MODULE_NAMES or hasattr(builtins, name)):
+            uses.setdefault(name, []).append((node, attributes.get(id(node))))
     return tuple(
         Use(
             name=name,
@@ -181,145 +181,6 @@ def find_undefined(text: str) -> tuple[Use, ...]:
         )
         for name, found in sorted(uses.items())
     )
-
-
-@with_deep_stack
-def list_free_names(body: Iterable[ast.AST]) -> tuple[ast.Name, ...]:
-    """Return the uses of names that no function, class or comprehension inside of some statements defines."""
-    scope = _NameScope(names=set(), is_class=False)
-    reader = _NameReader(module=scope)
-    reader.read(body, (scope,))
-    reader.finish()
-    return tuple(node for node, _, scopes in reader.uses if not _is_in_scope(node.id, scopes, first=1))
-
-
-@dataclass(kw_only=True)
-class _NameScope:
-    """The names of a module, class, function, lambda or comprehension."""
-
-    names: set[str]
-    is_class: bool
-
-
-_Scopes = tuple[_NameScope, ...]
-_Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-_Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
-
-
-def _is_defined(name: str, scopes: _Scopes) -> bool:
-    """Return whether a name is defined where it is used. The names of a class are not visible in its functions."""
-    if name in _MODULE_NAMES or hasattr(builtins, name):
-        return True
-    return _is_in_scope(name, scopes, first=0)
-
-
-def _is_in_scope(name: str, scopes: _Scopes, *, first: int) -> bool:
-    last = len(scopes) - 1
-    return any(name in scopes[at].names for at in range(first, last + 1) if not scopes[at].is_class or at == last)
-
-
-@dataclass(kw_only=True)
-class _NameReader:
-    """Collects definitions and uses. All definitions of a scope count, also those after a use."""
-
-    module: _NameScope
-    uses: list[tuple[ast.Name, str | None, _Scopes]] = field(default_factory=list)
-    has_star: bool = False
-    _waiting: list[tuple[_Function, _Scopes]] = field(default_factory=list)
-
-    def finish(self) -> None:
-        """Read the bodies of functions, which run after the module."""
-        while self._waiting:
-            node, scopes = self._waiting.pop()
-            inner = (*scopes, _NameScope(names=_list_parameters(node.args), is_class=False))
-            self.read(node.body if isinstance(node.body, list) else [node.body], inner)
-
-    def read(self, nodes: Iterable[ast.AST], scopes: _Scopes) -> None:
-        """Read statements or expressions in the innermost of ``scopes``."""
-        for node in nodes:
-            self._read(node, scopes)
-
-    def _read(self, node: ast.AST, scopes: _Scopes) -> None:
-        match node:
-            case ast.Name(ctx=ast.Load()):
-                self.uses.append((node, None, scopes))
-            case ast.Attribute(value=ast.Name(ctx=ast.Load()) as value, attr=attribute):
-                self.uses.append((value, attribute, scopes))
-            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
-                self._read_function(node, scopes)
-            case ast.ClassDef():
-                outer, inner = self._open_type_scope(node, scopes)
-                self.read((*node.decorator_list, *node.bases, *node.keywords), outer)
-                self.read(node.body, (*inner, _NameScope(names={"__class__"}, is_class=True)))
-            case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
-                self._read_comprehension(node, scopes)
-            case _:
-                self.read(ast.iter_child_nodes(node), scopes)
-        self._bind(node, scopes)
-
-    def _bind(self, node: ast.AST, scopes: _Scopes) -> None:
-        """Note the names that a node defines."""
-        names = scopes[-1].names
-        match node:
-            case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
-                names.add(name)
-            case ast.Import() | ast.ImportFrom():
-                self.has_star |= any(alias.name == "*" for alias in node.names)
-                names |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                names.add(name)
-            case ast.Global(names=found):
-                self.module.names |= {*found}
-            case ast.NamedExpr(target=ast.Name(id=name)):
-                # In a comprehension, the name belongs to the scope around it; too many definitions do no harm.
-                for each in scopes:
-                    each.names.add(name)
-            case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
-                names.add(name)
-            case ast.MatchMapping(rest=str(name)):
-                names.add(name)
-            case _:
-                pass
-
-    def _open_type_scope(self, node: ast.AST, scopes: _Scopes) -> tuple[_Scopes, _Scopes]:
-        """Return the scopes of what is around a definition and of its inside, with its type parameters."""
-        parameters = getattr(node, "type_params", ())
-        if not parameters:
-            return scopes, scopes
-        inner = (*scopes, _NameScope(names={each.name for each in parameters}, is_class=False))
-        return inner, inner
-
-    def _read_function(self, node: _Function, scopes: _Scopes) -> None:
-        outer = scopes
-        if not isinstance(node, ast.Lambda):
-            self.read(node.decorator_list, scopes)
-            outer, _ = self._open_type_scope(node, scopes)
-            self.read([node.returns] if node.returns else (), outer)
-        arguments = node.args
-        self.read((*arguments.defaults, *(each for each in arguments.kw_defaults if each is not None)), scopes)
-        annotations = (each.annotation for each in _iterate_parameters(arguments))
-        self.read([each for each in annotations if each is not None], outer)
-        self._waiting.append((node, outer))
-
-    def _read_comprehension(self, node: _Comprehension, scopes: _Scopes) -> None:
-        self._read(node.generators[0].iter, scopes)
-        inner = (*scopes, _NameScope(names=set(), is_class=False))
-        if scopes[-1].is_class:
-            # The class's names are not visible here, except in the first iterable.
-            inner = (*scopes[:-1], _NameScope(names=set(), is_class=False))
-        for number, each in enumerate(node.generators):
-            self.read([each.target, *([each.iter] if number else ()), *each.ifs], inner)
-        elements = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
-        self.read(elements, inner)
-
-
-def _iterate_parameters(arguments: ast.arguments) -> Iterator[ast.arg]:
-    yield from (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
-    yield from (each for each in (arguments.vararg, arguments.kwarg) if each is not None)
-
-
-def _list_parameters(arguments: ast.arguments) -> set[str]:
-    return {each.arg for each in _iterate_parameters(arguments)} | {"__class__"}
 
 
 # Candidates

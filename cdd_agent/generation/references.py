@@ -13,9 +13,9 @@ from functools import cached_property
 from cdd_agent.evidence.source import Function, read_last_name
 from cdd_agent.generation.contents import GlobalName, PlannedModule, iterate_early
 from cdd_agent.generation.import_plan import Bindings, collect_bindings, read_bindings
-from cdd_agent.generation.imports import list_free_names
 from cdd_agent.generation.late_code import list_bindings
 from cdd_agent.generation.signatures import parse_code
+from cdd_agent.symbols.scopes import read_all_names
 from cdd_agent.tickets.graph import NodeId
 from cdd_agent.untrusted.python_source import find_first_line, split_lines
 
@@ -216,7 +216,8 @@ def list_dotted(nodes: Iterable[ast.AST], *, local: Iterable[str] = ()) -> dict[
         if parts and isinstance(here, ast.Name):
             behind[id(here)] = parts[::-1]
     imported = {*local}
-    names = [*list_free_names(nodes), *(each for each in inner if isinstance(each, ast.Name) and each.id in imported)]
+    names = read_all_names(*nodes).list_free()
+    names += [each for each in inner if isinstance(each, ast.Name) and each.id in imported]
     found: dict[tuple[str, ...], int] = {}
     for name in names:
         dotted = (name.id, *behind.get(id(name), ()))

@@ -17,6 +17,7 @@ _Placed: TypeAlias = ast.stmt | ast.expr | ast.alias | ast.pattern | ast.excepth
 _BEFORE_WORDS = {ast.ExceptHandler: r"\bas\s+", ast.alias: r"\bas\s+", ast.MatchMapping: r"\*\*\s*"}
 """Node -> what is before a name that the node has as a text."""
 _LISTS_OF_ATTRIBUTES = ("__slots__", "__match_args__")
+_NO_FILE = SourceFile("", b"", is_parsed=False)
 _MOST_PARTS = 30
 _MOST_BEFORE = 500
 """Characters between an attribute in a pattern and what it is compared with."""
@@ -105,6 +106,30 @@ class FileNames:
         """Line -> its text, of lines with a use. The tree is not kept: a name may be in thousands of files."""
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AllNames:
+    """All names that some code reads, without their places."""
+
+    module: NameScope
+    uses: list[tuple[ast.Name, NameScope]]
+    has_star: bool
+    """Whether it has ``from module import *``."""
+
+    def list_free(self) -> list[ast.Name]:
+        """Return the uses of names that no function, class or comprehension in the code binds."""
+        return [node for node, scope in self.uses if scope.resolve(node.id) is self.module]
+
+
+@with_deep_stack
+def read_all_names(*code: ast.AST) -> AllNames:
+    """Return the names of a module, or of statements and expressions as if they were one."""
+    reader = _ScopeReader(_NO_FILE, frozenset())
+    for node in code:
+        reader.visit(node)
+    has_star = any(each.name == "*" for each in reader.imports)
+    return AllNames(module=reader.module, uses=reader.loads, has_star=has_star)
+
+
 @with_deep_stack
 def _read(source: SourceFile, names: frozenset[str]) -> "_ScopeReader":
     reader = _ScopeReader(source, names)
@@ -120,6 +145,8 @@ class _ScopeReader(ast.NodeVisitor):
         self.scope = self.module = NameScope(kind="module", parent=None, name="")
         self.uses = list[NameUse]()
         self.imports = list[ImportedName]()
+        self.loads = list[tuple[ast.Name, NameScope]]()
+        """All names that are read."""
         self.exports: list[str] | None = None
 
     def _add(self, use: NameUse) -> None:
@@ -155,12 +182,14 @@ class _ScopeReader(ast.NodeVisitor):
         is_stored = not isinstance(node.ctx, ast.Load)
         if is_stored:
             self._bind(node.id)
+        # As in ``limit = limit`` in a class: before its own assignment, the name is the one around the class.
+        is_early = self.scope.kind == "class" and node.id not in self.scope.bound
+        scope = self.scope.parent or self.scope if is_early else self.scope
+        if not is_stored:
+            self.loads.append((node, scope))
         if node.id in self.names:
             line, column = self._place(node)
-            use = self._make(node.id, "name", line=line, column=column, is_stored=is_stored)
-            # As in ``limit = limit`` in a class: before its own assignment, the name is the one around the class.
-            is_early = self.scope.kind == "class" and node.id not in self.scope.bound
-            self._add(replace(use, scope=self.scope.parent or self.scope) if is_early else use)
+            self._add(replace(self._make(node.id, "name", line=line, column=column, is_stored=is_stored), scope=scope))
 
     def visit_NamedExpr(self, node: ast.NamedExpr) -> None:
         """Bind the target in the scope around all comprehensions."""
@@ -188,12 +217,14 @@ class _ScopeReader(ast.NodeVisitor):
         if isinstance(node.func, ast.Attribute):
             self._note_exports(node.func.value, node.args)
         if _read_class_name(node.func) == "cast" and node.args:
-            self._visit_annotation(node.args[0])
+            self._read_quoted_types(node.args[0])
         self.generic_visit(node)
 
     def visit_Global(self, node: ast.Global) -> None:
         """Note names that belong to the module."""
         self.scope.outer |= dict.fromkeys(node.names, "global")
+        for name in node.names:
+            self.module.bound.setdefault(name, set()).add("code")
         self._find_all_words(node.names, node)
 
     def visit_Nonlocal(self, node: ast.Nonlocal) -> None:
@@ -252,7 +283,7 @@ class _ScopeReader(ast.NodeVisitor):
         if isinstance(node.target, ast.Name):
             self._note_type(node.target.id, node.annotation)
         self._note_exports(node.target, [node.value] if node.value is not None else [])
-        self._visit_annotation(node.annotation)
+        self._visit_annotation(node.annotation, self.scope)
         self._visit_all((node.value, node.target))
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
@@ -271,37 +302,61 @@ class _ScopeReader(ast.NodeVisitor):
         is_static = any(isinstance(each, ast.Name) and each.id == "staticmethod" for each in node.decorator_list)
         if self.scope.kind == "class" and listed and not is_static:
             inner.receiver = listed[0].arg
-        self._visit_parameters(node.args, inner)
+        self._bind_types(node, inner)
+        around = self._open_types(node)
+        self._visit_parameters(node.args, inner, around=around)
         if node.returns is not None:
-            self._visit_annotation(node.returns)
+            self._visit_annotation(node.returns, around)
         self._bind(node.name)
-        self._visit_in(inner, (*getattr(node, "type_params", ()), *node.body))
+        self._visit_in(inner, node.body)
 
     def visit_Lambda(self, node: ast.Lambda) -> None:
         """Enter a lambda."""
         inner = NameScope(kind="function", parent=self.scope, name=self.scope.name)
-        self._visit_parameters(node.args, inner)
+        self._visit_parameters(node.args, inner, around=self.scope)
         self._visit_in(inner, (node.body,))
 
-    def _visit_parameters(self, arguments: ast.arguments, inner: NameScope) -> None:
+    def _visit_parameters(self, arguments: ast.arguments, inner: NameScope, *, around: NameScope) -> None:
         self._visit_all((*arguments.defaults, *arguments.kw_defaults))
         listed = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg)
         for each in listed:
             if each is not None:
                 inner.bound.setdefault(each.arg, set()).add("code")
-                line, column = self._place(each)
-                self._add(replace(self._make(each.arg, "parameter", line=line, column=column), scope=inner))
+                if each.arg in self.names:
+                    line, column = self._place(each)
+                    self._add(replace(self._make(each.arg, "parameter", line=line, column=column), scope=inner))
                 if each.annotation is not None:
-                    self._visit_annotation(each.annotation)
+                    self._visit_annotation(each.annotation, around)
                     inner.types[each.arg] = _read_class_name(each.annotation)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         """Enter a class."""
         self._add_definition(node)
-        self._visit_all((*node.decorator_list, *node.bases, *node.keywords))
+        self._visit_all(node.decorator_list)
+        around = self._open_types(node)
+        self._visit_in(around, (*node.bases, *node.keywords))
         self._bind(node.name)
-        inner = NameScope(kind="class", parent=self.scope, name=f"{self.scope.name}.{node.name}".strip("."))
-        self._visit_in(inner, (*getattr(node, "type_params", ()), *node.body))
+        inner = NameScope(kind="class", parent=around, name=f"{self.scope.name}.{node.name}".strip("."))
+        self._visit_in(inner, node.body)
+
+    def visit_TypeAlias(self, node: ast.AST) -> None:
+        """Bind a type of Python 3.12."""
+        inner = self._open_types(node)
+        for part, each in ast.iter_fields(node):
+            self._visit_in(self.scope if part == "name" else inner, (each,) if isinstance(each, ast.expr) else ())
+
+    def _open_types(self, node: ast.AST) -> NameScope:
+        """Return the scope in which the type parameters of a definition are known."""
+        if not getattr(node, "type_params", ()):
+            return self.scope
+        scope = NameScope(kind="function", parent=self.scope, name=self.scope.name)
+        self._bind_types(node, scope)
+        return scope
+
+    def _bind_types(self, node: ast.AST, scope: NameScope) -> None:
+        for each in getattr(node, "type_params", ()):
+            scope.bound.setdefault(each.name, set()).add("code")
+            self._visit_in(scope, ast.iter_child_nodes(each))
 
     def visit_ListComp(self, node: ast.ListComp) -> None:
         """Enter a comprehension."""
@@ -349,17 +404,23 @@ class _ScopeReader(ast.NodeVisitor):
         self.imports.append(found)
         if found.bound != "*":
             self._bind(found.bound, how="import")
-        line, column = self._place(alias)
         name = found.name or found.module.partition(".")[0]
-        self._add(replace(self._make(name, "import", line=line, column=column), source=found))
+        if name in self.names:
+            line, column = self._place(alias)
+            self._add(replace(self._make(name, "import", line=line, column=column), source=found))
         if alias.asname:
             self._find_all_words([alias.asname], alias)
 
-    def _visit_annotation(self, node: ast.expr) -> None:
+    def _visit_annotation(self, node: ast.expr, scope: NameScope) -> None:
         """Visit an annotation, also the parts in quotes."""
-        for each in list_quoted_types(node):
-            self._read_quoted(each.value, each)
+        before, self.scope = self.scope, scope
+        self._read_quoted_types(node)
         self.visit(node)
+        self.scope = before
+
+    def _read_quoted_types(self, node: ast.expr) -> None:
+        for each in list_quoted_types(node) if self.names else ():
+            self._read_quoted(each.value, each)
 
     def _read_quoted(self, text: object, node: ast.Constant) -> None:
         """Add the names in a type that is the text ``node``, or in quotes inside of it."""

@@ -169,6 +169,7 @@ def test_a_module_imports_nothing_from_those_that_need_it() -> None:
         ("def f():\n    def g(): return x\n    x = 1\n    return g", []),
         ("x: List = 1\ndef f(a: Dict) -> Set: ...", ["Dict", "List", "Set"]),
         ("def f(:", []),
+        ("class A:\n    x = x", ["x"]),
     ],
 )
 def test_undefined_names_are_found(text: str, expected: list[str]) -> None:

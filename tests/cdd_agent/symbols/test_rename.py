@@ -56,6 +56,13 @@ def test_find_referencing_symbols(tmp_path: Path) -> None:
     assert (found.engine, found.is_verified, symbols.engines.counts["name scan"]) == ("name scan", False, 1)
 
 
+def test_a_type_in_a_cast_is_one_use(tmp_path: Path) -> None:
+    code = "from typing import cast\nclass Foo: pass\nx = cast(Foo, 1)\ny = cast('Foo', 1)\n"
+    symbols = make_symbols(tmp_path, {"a.py": code})
+    found = symbols.find_references(symbols.find_one("Foo"))
+    assert [(each.line, each.column) for each in found.places] == [(3, 9), (4, 10)]
+
+
 def test_rename_symbol(tmp_path: Path) -> None:
     files = {
         "stats.py": "def mean(values):\n    return sum(values)\n\n\ndef both(values):\n    return mean(values)\n",
