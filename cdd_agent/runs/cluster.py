@@ -203,7 +203,7 @@ class _Ended(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 def carry_out(parcel: bytes, *, worker: str, task: str, program: Sequence[str] = ()) -> bytes:
-    """Carry out a job in the process ``worker`` of a cluster, as the task ``task``, in a folder of its own.
+    """Carry out a job in the process ``worker`` of a cluster, as the task ``task``, in a new folder.
 
     Its command ends with the worker, and when the task is cancelled.
     """
@@ -219,8 +219,7 @@ def carry_out(parcel: bytes, *, worker: str, task: str, program: Sequence[str] =
             folder = Path(name)
             write_atomic(folder / PARCEL, parcel, is_durable=False)
             words = [*(program or (*build_program(), "work")), str(folder)]
-            # A cancelled task is gone, or has this state, while its function still runs.
-            status = _run(words, folder, slots=slots, has_ended=lambda: _is_cancelled(me.state.tasks.get(task)))
+            status = _run(words, folder, slots=slots, is_unwanted=lambda: _is_unwanted(me, task))
             log = (folder / "log").read_bytes()[-_LOG_BYTES:]
             result = folder / RESULT
             sent = read_ordinary(result, limit_bytes=MOST_BYTES) if result.exists() else b""
@@ -230,8 +229,11 @@ def carry_out(parcel: bytes, *, worker: str, task: str, program: Sequence[str] =
     return msgspec.msgpack.encode(_Ended(status=status, log=_hide_keys(log), parcel=sent))
 
 
-def _is_cancelled(task: object) -> bool:
-    return task is None or getattr(task, "state", "") == "cancelled"
+def _is_unwanted(worker: "DaskWorker", task: str) -> bool:
+    """Return whether nobody waits for a task: it was cancelled, or the scheduler has gone, so the worker closes."""
+    # A cancelled task is gone, or has this state, while its function still runs.
+    known = worker.state.tasks.get(task)
+    return known is None or known.state == "cancelled" or worker.status.name in ("closing", "closed", "failed")
 
 
 def _hide_keys(log: bytes) -> bytes:
@@ -250,7 +252,7 @@ def _make_slots(folder: Path, resources: Mapping[str, float], *, threads: int) -
     return folder
 
 
-def _run(words: Sequence[str], folder: Path, *, slots: Path, has_ended: Callable[[], bool]) -> int:
+def _run(words: Sequence[str], folder: Path, *, slots: Path, is_unwanted: Callable[[], bool]) -> int:
     """Run a program until it ends, or until nobody waits for it, and return its exit status."""
     own = {name: value for name, value in os.environ.items() if not name.startswith(_OWN_VARIABLES)}
     # Approvals and secrets of the user do not count for the files of another machine.
@@ -261,7 +263,7 @@ def _run(words: Sequence[str], folder: Path, *, slots: Path, has_ended: Callable
         )
     try:
         while not _wait(process, _POLL_S):
-            if has_ended():
+            if is_unwanted():
                 break
     finally:
         if process.poll() is None:
@@ -359,8 +361,9 @@ class Cluster:
         from distributed import Client
 
         # The scheduler's and the workers' own reports are for their terminals; an error here becomes a CddError.
-        for name in ("distributed", "tornado", "asyncio"):
-            logging.getLogger(name).setLevel(logging.CRITICAL)
+        for name in ("distributed", "tornado", "asyncio", *logging.Logger.manager.loggerDict):
+            if name.partition(".")[0] in ("distributed", "tornado", "asyncio"):  # many have a level of their own
+                logging.getLogger(name).setLevel(logging.CRITICAL)
         dask.config.set({"distributed.admin.large-graph-warning-threshold": f"{2 * MOST_BYTES}B"})
         try:
             client = Client(address, timeout=_REACH_S, set_as_default=False, name="cdd")

@@ -189,6 +189,16 @@ def test_the_jobs_of_a_run_that_ends_end_too_and_the_next_run_continues(
     assert git(tmp_path / "cut" / "wordkit", "status", "--porcelain") == ""
 
 
+def test_a_run_and_its_jobs_end_when_the_scheduler_is_killed(cluster: Started, tmp_path: Path, home: Path) -> None:
+    run = generate(home, tmp_path / "out" / "wordkit", "--scheduler", cluster.address)
+    run.wait_until_jobs_run(cluster)
+    cluster.processes[0].kill()
+    assert run.process.wait(30) == 4, run.told
+    assert f"The scheduler {cluster.address} is gone" in run.told
+    assert "Traceback" not in run.told
+    wait_for(lambda: cluster.list_jobs() == [], most_s=15)
+
+
 def test_a_job_asks_the_model_with_the_workers_key_which_no_task_log_or_file_has(
     cluster: Started, tmp_path: Path, home: Path
 ) -> None:
