@@ -148,6 +148,8 @@ class Composition:
 
     def make_symbol_servers(self, index: Index, *, sandbox: Sandbox) -> tuple[SymbolServer, ...]:
         """Return the engines for uses and renames in the order of the settings. Each starts at its first question."""
+        if isinstance(sandbox, SharedSandbox):
+            sandbox = sandbox.inner
         ty = TyServer(index, sandbox=sandbox)
         program = Path(self.settings.serena).expanduser()
         state = find_user_folder(self.environment) / "serena"

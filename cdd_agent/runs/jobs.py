@@ -243,10 +243,11 @@ class SharedSandbox:
     def __init__(self, inner: Sandbox, *, slots: Slots) -> None:
         """Each program takes one of the ``slots``."""
         self.level = inner.level
-        self._inner = inner
+        self.inner = inner
+        """For programs that stay, such as language servers: they would keep a slot to the end."""
         self._slots = slots
 
     def run(self, command: Command) -> Result:
         """Run the program, when it is this process's turn; its time begins then."""
         with self._slots.wait():
-            return self._inner.run(command)
+            return self.inner.run(command)

@@ -8,7 +8,9 @@ import pytest
 
 from cdd_agent import __version__
 from cdd_agent.model.conversation import Request
-from cdd_agent.runs.jobs import Job, Jobs, SharedModel, Slots, build_program
+from cdd_agent.runs.jobs import Job, Jobs, SharedModel, SharedSandbox, Slots, build_program
+from cdd_agent.sandbox.port import Access, Command
+from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.storage import hold
 from tests.fakes.model import ScriptedModel, says
 
@@ -86,6 +88,21 @@ def test_processes_together_make_as_many_requests_at_once_as_there_are_jobs(tmp_
             assert len(inner.requests) == 1
         asking.join()
     assert len(inner.requests) == 2
+
+
+def test_processes_together_run_as_many_programs_at_once_as_there_are_slots(tmp_path: Path) -> None:
+    (tmp_path / "0.lock").touch()
+    sandbox = SharedSandbox(PlainSandbox(), slots=Slots(tmp_path))
+    command = Command(argv=(*PYTHON, "print('ran')"), cwd=tmp_path, access=Access(), timeout_s=60)
+    results: list[str] = []
+    running = threading.Thread(target=lambda: results.append(sandbox.run(command).output))
+    with hold(tmp_path / "0.lock"):  # another process runs tests
+        assert sandbox.inner.run(command).output == "ran\n"
+        running.start()
+        running.join(_SOON_S)
+        assert results == []
+    running.join()
+    assert results == ["ran\n"]
 
 
 def test_the_program_that_works_ahead_imports_nothing_from_the_fork(tmp_path: Path) -> None:
