@@ -25,10 +25,6 @@ _BUILTIN_NAMES = frozenset(name for each in _BUILTIN_TYPES for name in dir(each)
 _MOST_SHOWN_LINE = 300
 
 
-ADDED = ("pattern", "string")
-"""Kinds of uses that engines leave out of their renames."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SymbolUse:
     """A use of the definition that is asked for."""
@@ -38,6 +34,21 @@ class SymbolUse:
     is_sure: bool
     is_alias: bool = False
     """Whether it is an import of the same name from elsewhere, as in ``try: ... except ImportError: ...``."""
+
+    @property
+    def is_added(self) -> bool:
+        """Whether engines leave such uses out of their renames, though no types are needed to be sure."""
+        match self.name.receiver:
+            case ast.Call(func=ast.Name(id="super")):
+                return self.is_sure
+            case _:
+                return self.name.kind in ("pattern", "string") or self.is_repeated
+
+    @property
+    def is_repeated(self) -> bool:
+        """Whether it is in ``import name as name``, by which a package says that it exports the name."""
+        source = self.name.source
+        return source is not None and source.has_as and source.bound == source.name == self.name.name
 
 
 @dataclass(kw_only=True)
@@ -94,7 +105,7 @@ class Scan:
 
     @property
     def _sure(self) -> Iterator["SymbolUse"]:
-        return (each for each in self.uses if each.is_sure and each.name.kind not in ADDED)
+        return (each for each in self.uses if each.is_sure and not each.is_added)
 
     def _refuse(self, missing: Iterable[tuple[str, int]]) -> None:
         places = [f"{path}:{line}" for path, line in sorted(set(missing))]
@@ -355,7 +366,9 @@ class _ModuleScan:
     def _is_alias(self, use: NameUse, file: FileNames) -> bool:
         """Return whether the same name is imported from elsewhere, as after ``except ImportError``."""
         source = use.source
-        return source is not None and source.bound == use.name and not (source.name and self._leads_to(source, file))
+        if source is None or source.has_as or source.bound != use.name:
+            return False
+        return not (source.name and self._leads_to(source, file))
 
     def _list_exporters(self) -> set[str]:
         found, is_changed = {self._scan.symbol.path}, True

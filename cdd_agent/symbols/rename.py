@@ -20,7 +20,7 @@ from cdd_agent.errors import CddError, UsageError, join_first
 from cdd_agent.symbols.answers import EngineAnswer
 from cdd_agent.symbols.definitions import SourceFile
 from cdd_agent.symbols.index import Index
-from cdd_agent.symbols.name_scan import ADDED, Scan, is_exported, make_edit
+from cdd_agent.symbols.name_scan import Scan, is_exported, make_edit
 from cdd_agent.symbols.scopes import FileNames, NameScope, NameUse
 from cdd_agent.symbols.symbol import Symbol, SymbolServerError, TextEdit
 
@@ -173,7 +173,7 @@ def _is_own(use: NameUse, related: Collection[tuple[str, str]], *, path: str) ->
 def list_edits(scan: Scan, new: str, *, found: Iterable[TextEdit]) -> set[TextEdit]:
     """Return the replacements that an engine ``found``, and those that engines leave out."""
     edits = set(found)
-    return edits | {make_edit(use, new) for use in scan.uses if use.name.kind in ADDED}
+    return edits | {make_edit(use, new) for use in scan.uses if use.is_added}
 
 
 def make_changes(edits: Collection[TextEdit], symbol: Symbol, *, new: str, index: Index) -> dict[str, RenamedFile]:

@@ -88,6 +88,8 @@ class ImportedName:
     bound: str
     """The name in this file."""
     scope: NameScope
+    has_as: bool = False
+    """Whether ``as`` says the name in this file."""
 
 
 class FileNames:
@@ -401,6 +403,7 @@ class _ScopeReader(ast.NodeVisitor):
             )
 
     def _add_import(self, found: ImportedName, alias: ast.alias) -> None:
+        found = replace(found, has_as=alias.asname is not None)
         self.imports.append(found)
         if found.bound != "*":
             self._bind(found.bound, how="import")
@@ -409,7 +412,7 @@ class _ScopeReader(ast.NodeVisitor):
             line, column = self._place(alias)
             self._add(replace(self._make(name, "import", line=line, column=column), source=found))
         if alias.asname:
-            self._find_all_words([alias.asname], alias)
+            self._find_all_words([alias.asname], alias, source=found)
 
     def _visit_annotation(self, node: ast.expr, scope: NameScope) -> None:
         """Visit an annotation, also the parts in quotes."""
@@ -468,18 +471,21 @@ class _ScopeReader(ast.NodeVisitor):
                 self._find_all_words([each.value], each, kind="string")
         return found
 
-    def _find_all_words(self, names: Iterable[str], node: _Placed, *, kind: UseKind = "name") -> None:
+    def _find_all_words(
+        self, names: Iterable[str], node: _Placed, *, kind: UseKind = "name", source: ImportedName | None = None
+    ) -> None:
         """Add the places of names that the tree has as texts."""
         for name in self.names.intersection(names):
-            source, end_line, end_column = self.source, node.end_lineno or node.lineno, node.end_col_offset or 0
+            file, end_line, end_column = self.source, node.end_lineno or node.lineno, node.end_col_offset or 0
             if isinstance(node, ast.ExceptHandler):
                 end_line, end_column = node.body[0].lineno, node.body[0].col_offset
-            start, end = source.find_offset(node.lineno, node.col_offset), source.find_offset(end_line, end_column)
+            start, end = file.find_offset(node.lineno, node.col_offset), file.find_offset(end_line, end_column)
             before = _BEFORE_WORDS.get(type(node), r"(?<![\w.])")
             after = r"(?=\s*:)" if isinstance(node, ast.ExceptHandler) else r"(?!\w)"
-            for found in re.finditer(rf"{before}({re.escape(name)}){after}", source.shown[start:end]):
-                line, column = source.find_place(start + found.start(1))
-                self._add(self._make(name, kind, line=line, column=column, is_stored=kind == "name"))
+            for found in re.finditer(rf"{before}({re.escape(name)}){after}", file.shown[start:end]):
+                line, column = file.find_place(start + found.start(1))
+                use = self._make(name, kind, line=line, column=column, is_stored=kind == "name")
+                self._add(replace(use, source=source))
 
 
 def _read_class_name(node: ast.expr | None) -> str:

@@ -58,6 +58,29 @@ def test_a_complete_rename_of_an_engine_gets_the_entries_of_all_lists(tmp_path: 
     assert b"__all__ = ['once'" in plan.changes["pkg/core.py"].new
 
 
+def test_calls_of_super_and_repeated_names_of_imports_are_added_to_the_answer_of_an_engine(tmp_path: Path) -> None:
+    files = {
+        "p/__init__.py": "from p.m import A as A, run as run\n",
+        "p/m.py": (
+            "class A:\n    def run(self): pass\n\n\nclass B(A):\n    def run(self): super().run()\n\n\n"
+            "def run(): pass\n"
+        ),
+    }
+    index = make_index(tmp_path, files)
+    answers: list[list[tuple[str, int, int]] | SymbolServerError] = [
+        [("p/m.py", 2, 8)],
+        [("p/m.py", 6, 8)],
+        [("p/m.py", 9, 4)],
+    ]
+    symbols = Symbols(index, servers=[FakeSymbolServer("ty", answers)])
+    method = symbols.plan_rename(symbols.find_one("A.run"), "start")
+    assert (method.count, method.answer.engine) == (3, "ty")
+    assert b"super().start()" in method.changes["p/m.py"].new
+    function = symbols.plan_rename(symbols.find_one("/run"), "start")
+    assert function.answer.engine == "ty"
+    assert function.changes["p/__init__.py"].new == b"from p.m import A as A, start as start\n"
+
+
 @pytest.mark.parametrize(
     "place", [("../outside.py", 1, 0), ("pkg/words.py", 1, 0), ("pkg/core.py", 4, 3), ("pkg/core.py", 400, 3)]
 )

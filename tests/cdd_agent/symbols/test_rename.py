@@ -194,6 +194,12 @@ def test_overrides_are_those_in_classes_that_import_the_base(tmp_path: Path) -> 
     assert show_changes(plan) == {path: files[path].replace("load", "fetch") for path in ("b.py", "y.py")}
 
 
+def test_a_twin_that_is_imported_with_as_is_renamed_there(tmp_path: Path) -> None:
+    code = "try:\n    from fast import load as load\nexcept ImportError:\n    def load(): pass\n"
+    plan = plan_rename(make_symbols(tmp_path, {"a.py": code}), "load", "read")
+    assert show_changes(plan) == {"a.py": code.replace("as load", "as read").replace("def load", "def read")}
+
+
 def test_entries_of_slots_and_match_args_are_renamed(tmp_path: Path) -> None:
     code = (
         "class A:\n    __slots__ = ('size', 'color')\n    __match_args__ = ('size',)\n    size: int\n\n\n"
