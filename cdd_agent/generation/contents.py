@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from cdd_agent.evidence.source import Function, read_last_name
-from cdd_agent.generation.layout import INIT, SOURCES, Layout
+from cdd_agent.generation.layout import INIT, Layout, name_module
 from cdd_agent.generation.signatures import (
     choose_stub_error,
     is_class_type,
@@ -82,10 +82,9 @@ def read_modules(graph: Graph, layout: Layout) -> dict[str, PlannedModule]:
     for path in [*paths]:
         parts = path.split("/")[:-1]
         paths |= {"/".join(parts[:end]) + INIT for end in range(2, len(parts) + 1)}
-    names = {path.removeprefix(f"{SOURCES}/").removesuffix(".py").removesuffix("/__init__"): path for path in paths}
     has_all = graph.metadata.get("has_all_imports") is True
-    found = ((name.replace("/", "."), path) for name, path in names.items())
-    modules = {name: PlannedModule(path=path, name=name, has_all_imports=has_all) for name, path in sorted(found)}
+    found = sorted((name_module(path), path) for path in paths)
+    modules = {name: PlannedModule(path=path, name=name, has_all_imports=has_all) for name, path in found}
     classes = _read_composites(graph, layout, modules=modules)
     known = list_type_names(graph)
     leaves = [(node, each) for node in graph.leaves for each in node.definitions]

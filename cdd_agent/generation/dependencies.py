@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from cdd_agent.evidence.source import Function, read_last_name
-from cdd_agent.generation.contents import PlannedModule
 from cdd_agent.generation.import_plan import Bindings
-from cdd_agent.generation.layout import INIT, SOURCES, Layout
+from cdd_agent.generation.layout import INIT, Layout
 from cdd_agent.generation.object_classes import CodePlace, Key, ObjectClasses
 from cdd_agent.generation.outcome import Dependencies, Edge
 from cdd_agent.generation.references import (
@@ -26,10 +25,12 @@ from cdd_agent.generation.references import (
     list_dotted,
     list_local_imports,
     make_piece,
+    read_module,
 )
 from cdd_agent.generation.signatures import parse_code
+from cdd_agent.symbols.scopes import read_all_names
 from cdd_agent.tickets.graph import Graph, Node, NodeId, find_needs
-from cdd_agent.untrusted.python_source import ForeignModule, list_quoted_types, with_deep_stack
+from cdd_agent.untrusted.python_source import list_quoted_types, with_deep_stack
 
 _MADE_BY = ("__init__", "__new__", "__post_init__")
 """Methods that run when a class is called."""
@@ -90,11 +91,9 @@ class _Code:
         """The modules that can be parsed."""
         found = {}
         for path, text in self.files.items():
-            tree = parse_code(text) if path.endswith(".py") else None
-            if tree is not None and not isinstance(tree, ForeignModule):
-                name = path.removeprefix(f"{SOURCES}/").removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-                module = PlannedModule(path=path, name=name, code=text)
-                found[name] = SourceModule(module=module, tree=ast.parse(text), cut=_cut_definitions)
+            source = read_module(path, text, cut=_cut_definitions) if path.endswith(".py") else None
+            if source is not None:
+                found[source.module.name] = source
         return found
 
     @cached_property
@@ -476,7 +475,7 @@ class _EdgeComparison:
             tree = parse_code(node.code) if source is not None else None
             if source is None or tree is None:
                 continue
-            names = {name for each in tree.body for name in _read_listed(each)}
+            names = {*read_all_names(tree).exports}
             if code.layout.map_path(node.file_path).endswith(INIT):
                 imports = list_local_imports(tree.body, source)
                 names |= imports.names.keys()
@@ -541,10 +540,3 @@ class _NodeUses:
 
 def _follow(edges: Iterable[Edge], start: NodeId) -> Iterator[NodeId]:
     return (target for source, target in edges if source == start)
-
-
-def _read_listed(node: ast.stmt) -> Iterator[str]:
-    """Yield the names in ``__all__`` that a statement lists."""
-    for each in ast.walk(node) if _is_listing(node) else ():
-        if isinstance(each, ast.Constant) and isinstance(each.value, str):
-            yield each.value

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from cdd_agent.errors import UsageError, format_count, join_first
 from cdd_agent.evidence.source import Function
-from cdd_agent.generation.contents import PlannedModule, has_decorator
+from cdd_agent.generation.contents import has_decorator
 from cdd_agent.generation.layout import SOURCES, Layout
 from cdd_agent.generation.package_files import COMPILED, PackageFiles
 from cdd_agent.generation.references import (
@@ -27,18 +27,13 @@ from cdd_agent.generation.references import (
     list_dotted,
     list_local_imports,
     make_piece,
+    read_module,
 )
-from cdd_agent.generation.signatures import parse_code, read_signature, strip_bodies, write_header
+from cdd_agent.generation.signatures import read_signature, strip_bodies, write_header
 from cdd_agent.tickets.graph import Definition, Graph, Node, NodeId, find_components
 from cdd_agent.tickets.graph_problems import find_path_problem, find_problems
 from cdd_agent.untrusted.paths import explain_protection
-from cdd_agent.untrusted.python_source import (
-    ForeignModule,
-    decode,
-    explain_unreadable,
-    find_syntax_error,
-    with_deep_stack,
-)
+from cdd_agent.untrusted.python_source import decode, explain_unreadable, find_syntax_error, with_deep_stack
 from pytest_tdd_agent.sources import find_encoding
 
 _TESTS = ("test", "tests")
@@ -124,12 +119,8 @@ def _read_source(path: str, content: bytes) -> tuple[SourceModule | None, str]:
         text = "\n".join((*(_CODING.sub("", line) for line in (first, second)), rest))
     if error := find_syntax_error(text):
         return None, f"this Python cannot read it: {error}"
-    tree = parse_code(text)
-    if tree is None or isinstance(tree, ForeignModule):
-        return None, "this Python cannot compile it"
-    name = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-    module = PlannedModule(path=path, name=name, code=text)
-    return SourceModule(module=module, tree=ast.parse(text), cut=_cut_pieces), ""
+    source = read_module(path, text, cut=_cut_pieces)
+    return source, "" if source is not None else "this Python cannot compile it"
 
 
 def _cut_pieces(source: SourceModule) -> Iterator[Piece]:

@@ -41,7 +41,7 @@ class Layout:
         """Choose the layout of a graph. ``name``: the graph's file name, without its ending."""
         files = sorted({path for node in graph.nodes for path in list_files(node)})
         package, moved = _place_paths(graph, sorted({*map(_normalize, files)}), name=name)
-        modules = sorted({_name_module(path) for path in moved.values()})
+        modules = sorted({name_module(path) for path in moved.values()})
         titles = {node.id: _make_title(node, package=package, paths=moved) for node in graph.nodes}
         repeated = {title for title, count in Counter(titles[node.id] for node in graph.leaves).items() if count > 1}
         return cls(
@@ -56,7 +56,7 @@ class Layout:
     @cached_property
     def modules(self) -> tuple[str, ...]:
         """The dotted import paths of all modules, sorted."""
-        return tuple(sorted({_name_module(path) for path in self.paths.values()}))
+        return tuple(sorted({name_module(path) for path in self.paths.values()}))
 
     def map_path(self, file_path: str) -> str:
         """Return the path in the repository of a file of the graph. A folder counts as its ``__init__.py``."""
@@ -64,7 +64,7 @@ class Layout:
 
     def module_of(self, file_path: str) -> str:
         """Return the dotted import path of a file of the graph."""
-        return _name_module(self.map_path(file_path))
+        return name_module(self.map_path(file_path))
 
     def test_path(self, file_path: str) -> str:
         """Return the path in the repository of the tests of a file of the graph."""
@@ -136,12 +136,13 @@ def _make_identifier(text: object) -> str:
     return f"{name}_lib" if is_taken else name
 
 
-def _name_module(path: str) -> str:
+def name_module(path: str) -> str:
+    """Return the dotted import path of a file in the repository."""
     return path.removeprefix(f"{SOURCES}/").removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 def _make_title(node: Node, *, package: str, paths: Mapping[str, str]) -> str:
-    module = _name_module(paths[_normalize(node.file_path)]) if node.file_path else package
+    module = name_module(paths[_normalize(node.file_path)]) if node.file_path else package
     below = module.removeprefix(package).removeprefix(".")
     if node.node_type == "leaf" and below:
         return f"{below}.{node.name}"

@@ -14,10 +14,11 @@ from cdd_agent.evidence.source import Function, read_last_name
 from cdd_agent.generation.contents import GlobalName, PlannedModule, iterate_early
 from cdd_agent.generation.import_plan import Bindings, collect_bindings, read_bindings
 from cdd_agent.generation.late_code import list_bindings
+from cdd_agent.generation.layout import name_module
 from cdd_agent.generation.signatures import parse_code
 from cdd_agent.symbols.scopes import read_all_names
 from cdd_agent.tickets.graph import NodeId
-from cdd_agent.untrusted.python_source import find_first_line, split_lines
+from cdd_agent.untrusted.python_source import ForeignModule, find_first_line, parse, split_lines
 
 _MOST_STEPS = 50
 """From a module to one that it imports a name from."""
@@ -141,6 +142,15 @@ class SourceModule:
                     yield from list_dotted(decorators)
                 case _:
                     pass
+
+
+def read_module(path: str, text: str, *, cut: Callable[[SourceModule], Iterable[Piece]]) -> SourceModule | None:
+    """Return a module whose path is below ``src`` or begins with its package; None if it cannot be compiled."""
+    tree = parse(text) if parse_code(text) is not None else None
+    if tree is None or isinstance(tree, ForeignModule):
+        return None
+    module = PlannedModule(path=path, name=name_module(path), code=text)
+    return SourceModule(module=module, tree=tree, cut=cut)
 
 
 def list_definitions(body: Iterable[ast.stmt]) -> Iterator[Function | ast.ClassDef]:

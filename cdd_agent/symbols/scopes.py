@@ -116,6 +116,8 @@ class AllNames:
     uses: list[tuple[ast.Name, NameScope]]
     has_star: bool
     """Whether it has ``from module import *``."""
+    exports: list[str]
+    """The texts of ``__all__``."""
 
     def list_free(self) -> list[ast.Name]:
         """Return the uses of names that no function, class or comprehension in the code binds."""
@@ -129,7 +131,7 @@ def read_all_names(*code: ast.AST) -> AllNames:
     for node in code:
         reader.visit(node)
     has_star = any(each.name == "*" for each in reader.imports)
-    return AllNames(module=reader.module, uses=reader.loads, has_star=has_star)
+    return AllNames(module=reader.module, uses=reader.loads, has_star=has_star, exports=reader.exports or [])
 
 
 @with_deep_stack
