@@ -536,17 +536,23 @@ class Round:
         try:
             return ToolOutput(text=self.log.answer(query, ask=ask))
         except LocalizationExhaustedError as error:
-            path = self._export()
+            path = self._export_once()
             if path is None:
                 raise
             raise LocalizationExhaustedError(
                 f"{error.happened} A person gets them in {path}.", hint=error.hint
             ) from error
 
-    def _export(self) -> Path | None:
+    def export(self) -> Path:
+        """Write the debug context, and return its path."""
+        assert self.debug_path is not None
+        write_atomic(self.debug_path, self.format_debug_context().encode("utf-8", "replace"), is_durable=False)
+        return self.debug_path
+
+    def _export_once(self) -> Path | None:
         """Write the debug context once a round, tell a person, and return its path."""
         if self.debug_path is not None and not self.debug_path.exists():
-            write_atomic(self.debug_path, self.format_debug_context().encode("utf-8", "replace"), is_durable=False)
+            self.export()
             title = self.localizer.layout.title_of(self.node)
             self.tell(
                 f"The agent of {title} has used up its queries about the fault. Its debug context: {self.debug_path}"

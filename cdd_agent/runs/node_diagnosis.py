@@ -31,7 +31,7 @@ from cdd_agent.generation.traceability import list_failures
 from cdd_agent.generation.votes import Ballot, Cut, FailureEvidence, identify_symptom, read_vote
 from cdd_agent.model.conversation import Conversation, Marks, RoleModel
 from cdd_agent.runs.node_localization import NodeLocalization
-from cdd_agent.storage import read_ordinary, write_atomic
+from cdd_agent.storage import load_record, write_atomic
 from cdd_agent.tdd.context import Context, Phase, SuiteTask, WorkItem
 from cdd_agent.tdd.examination import Examination
 from cdd_agent.tdd.instructions import format_failures
@@ -70,6 +70,12 @@ _ADVICE: dict[Cause, str] = {
     "test": "Derive the tests from the docstring and the signature anew, at least as many.",
     "environment": "See what the failing tests need, and provide it.",
 }
+
+
+class _BallotFile(msgspec.Struct, frozen=True, kw_only=True):
+    schema: int = 1
+    ballots: dict[str, Ballot] = {}
+    """Name of a symptom -> votes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,13 +245,13 @@ class _Inquiry:
     def judge_by_votes(self) -> Diagnosis | None:
         """Return the cause by majority, else by a person, else ``unknown``; None if no model can be asked."""
         path, key = self._recovery.report_path("votes"), self._key
-        ballots = _load_ballots(path)
+        ballots = load_record(path, empty=_BallotFile(), limit_bytes=_MOST_BALLOT_BYTES).ballots
         ballot = ballots.get(key, Ballot())
         try:
             while (cut := ballot.next_cut) is not None:
                 ballot = ballot.add(read_vote(cut, self._ask(cut, number=len(ballot.votes) + 1)))
                 # Saved one by one, so that a run that is killed does not ask again.
-                write_atomic(path, msgspec.json.encode({**ballots, key: ballot}))
+                write_atomic(path, msgspec.json.encode(_BallotFile(ballots={**ballots, key: ballot})))
         except TurnMissing:
             return None
         except (ModelError, BudgetSpent) as error:
@@ -258,7 +264,7 @@ class _Inquiry:
         exported = self._export(ballot)
         if ballot.person is None and self._context.choose is not None:
             ballot = msgspec.structs.replace(ballot, person=self._ask_person(ballot, exported))
-            write_atomic(path, msgspec.json.encode({**ballots, key: ballot}))
+            write_atomic(path, msgspec.json.encode(_BallotFile(ballots={**ballots, key: ballot})))
         if ballot.person is None:
             why = f"Nobody could say why the tests fail: {ballot.describe()}. The debug context is {exported}."
             return _make("unknown", why, by="votes", ballot=ballot)
@@ -336,15 +342,6 @@ def _make(cause: Cause, why: str, *, by: Ground, ballot: Ballot | None = None) -
 def _format_outcomes(examples: Examples) -> str:
     rows = [explain(each.clause) for each in examples.listed]
     return "\n".join((*rows, "", examples.extract([each.name for each in examples.listed])))
-
-
-def _load_ballots(path: Path) -> dict[str, Ballot]:
-    """Return name of a symptom -> votes; empty if there are none that can be read."""
-    try:
-        data = read_ordinary(path, limit_bytes=_MOST_BALLOT_BYTES)
-        return msgspec.json.decode(data, type=dict[str, Ballot])
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
-        return {}
 
 
 def _read(path: str, workspace: Workspace) -> str:

@@ -10,7 +10,6 @@ from cdd_agent.events import Notice
 from cdd_agent.generation.localize import LocalizationLog, Localizer, Round, StatusOf
 from cdd_agent.generation.outcome import NODE_STATUSES
 from cdd_agent.generation.views import Definitions
-from cdd_agent.storage import write_atomic
 from cdd_agent.tdd.context import Context, WorkItem
 from cdd_agent.tdd.phase_task import list_attempts
 from cdd_agent.tdd.recovery import StepRecovery
@@ -44,10 +43,7 @@ class NodeLocalization:
     def export_debug_context(self, report: SuiteReport, *, votes: str) -> Path:
         """Write everything that is known about the failures of the last attempt for a person, and return the path."""
         number = len(list_attempts("green", self.read_state().execution(self.item.number))) + 1
-        made = replace(self._make_round(number), report=report, votes=votes)
-        assert made.debug_path is not None
-        write_atomic(made.debug_path, made.format_debug_context().encode("utf-8", "replace"), is_durable=False)
-        return made.debug_path
+        return replace(self._make_round(number), report=report, votes=votes).export()
 
     def _make_round(self, number: int) -> Round:
         state, context = self.read_state(), self.context
