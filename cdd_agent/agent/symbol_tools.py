@@ -3,6 +3,7 @@
 An edit changes the bytes of one definition and nothing else. A rename changes all files that use a name, or none.
 """
 
+import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,13 +16,14 @@ from cdd_agent.agent import editing
 from cdd_agent.agent.tools import FilePath, Tool, ToolOutput, define_tool, format_changed_lines, number_lines
 from cdd_agent.errors import UsageError, format_count, join_first
 from cdd_agent.symbols import edit
+from cdd_agent.symbols.index import ENDINGS
 from cdd_agent.symbols.project import Symbols
 from cdd_agent.symbols.rename import Remainder, RenamePlan
 from cdd_agent.symbols.symbol import Reference, Symbol
 from cdd_agent.untrusted.keys import mask
 from cdd_agent.untrusted.python_source import find_syntax_error
 from cdd_agent.untrusted.text import require_visible
-from cdd_agent.workspace.files import Workspace
+from cdd_agent.workspace.files import Hit, Workspace, grep
 from cdd_agent.workspace.text_file import TextFile
 
 MOST_SYMBOLS = 40
@@ -268,9 +270,13 @@ class _SymbolTools:
             f"Renamed {symbol.name} to {plan.new}: {format_count(plan.count, 'place')} in {join_first(files, most=12)}."
         )
         rows = [head if plan.answer.is_verified else f"{head} Uses were found by name alone."]
-        if plan.remaining:
+        # A definition is also named in other files: an entry point in pyproject.toml, an example in README.md.
+        word = rf"(?<!\w){re.escape(symbol.last_name)}(?!\w)"
+        others = [each for each in grep(self._workspace, word).shown if not each.path.endswith(ENDINGS)]
+        left = [*map(_describe_place, plan.remaining), *map(_describe_place, others)]
+        if left:
             rows.append("These places contain the name and stay as they are; check them:")
-            rows.append(join_first(list(map(_describe_place, plan.remaining)), most=MOST_REFERENCES, separator="\n"))
+            rows.append(join_first(left, most=MOST_REFERENCES, separator="\n"))
         return ToolOutput(text="\n".join(rows), changed=tuple(files))
 
     def _require_writable_files(self, symbol: Symbol, plan: RenamePlan) -> None:
@@ -302,5 +308,5 @@ def _describe_reference(reference: Reference) -> str:
     return f"{reference.line:>6}{inside}: {reference.text.strip()}"
 
 
-def _describe_place(reference: Remainder) -> str:
-    return f"{reference.path}:{reference.line}: {reference.text.strip()}"
+def _describe_place(place: Remainder | Hit) -> str:
+    return f"{place.path}:{place.line}: {place.text.strip()}"

@@ -158,6 +158,13 @@ def test_a_rename_changes_all_files_and_names_what_it_leaves(tools: Tools) -> No
     assert "user.py:3: print(average([1.0]))  # the mean" in output.text
 
 
+def test_a_rename_names_the_other_files_that_contain_the_name(tools: Tools, tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[project.scripts]\nmean = "stats:mean"\nmeans = "stats:main"\n')
+    output = tools.run("RenameSymbol", file_path="stats.py", name="mean", new_name="average")
+    assert 'pyproject.toml:2: mean = "stats:mean"' in output.text
+    assert "means" not in output.text
+
+
 def test_a_rename_that_reaches_a_locked_file_is_refused_with_the_list(tmp_path: Path) -> None:
     tools = Tools(tmp_path, locked="user.py")
     output = tools.run("RenameSymbol", file_path="stats.py", name="mean", new_name="average")
