@@ -222,7 +222,9 @@ def _change_file(source: SourceFile, edits: Collection[TextEdit], *, old: str, n
 
 def list_remaining(index: Index, name: str, *, changes: Mapping[str, RenamedFile]) -> tuple[Remainder, ...]:
     """Return all places that have a name after the changes, in the order of paths and lines."""
-    word, found = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)"), list[Remainder]()
+    # Outside of a class, its private attributes are written with its name.
+    private = f"_{re.escape(name.lstrip('_'))}__"
+    word, found = re.compile(rf"(?<!\w)(?:{re.escape(name)}(?!\w)|{private}(?=\w))"), list[Remainder]()
     for path in index.list_paths():
         try:
             content = changes[path].new if path in changes else index.read(path)

@@ -200,6 +200,12 @@ def test_a_twin_that_is_imported_with_as_is_renamed_there(tmp_path: Path) -> Non
     assert show_changes(plan) == {"a.py": code.replace("as load", "as read").replace("def load", "def read")}
 
 
+def test_private_attributes_that_are_written_with_the_name_of_their_class_are_listed(tmp_path: Path) -> None:
+    code = "class Shop:\n    def __init__(self): self.__size = 1\n\n\nprint(Shop()._Shop__size)\n"
+    plan = plan_rename(make_symbols(tmp_path, {"a.py": code}), "Shop", "Store")
+    assert show_remaining(plan) == ["a.py:5 code"]
+
+
 def test_entries_of_slots_and_match_args_are_renamed(tmp_path: Path) -> None:
     code = (
         "class A:\n    __slots__ = ('size', 'color')\n    __match_args__ = ('size',)\n    size: int\n\n\n"
