@@ -1,8 +1,8 @@
 """Search over a planning graph: exact names first, then BM25 over names, docstrings, paths and modules. Pure.
 
 A query finds a node by words that have the same stem or, for less, by words that programmers use for the same thing:
-``synonyms.txt``. A word inside another one counts too, as ``slice`` in ``islice``. With an ``Embedder``, the meaning of
-the whole text is compared as well.
+``synonyms.txt``. A word inside another one counts too, as ``slice`` in ``islice``, and a misspelled word as the known
+one. With an ``Embedder``, the meaning of the whole text is compared as well.
 
 The index is built once a graph: it is a map from stem to the nodes with that stem, so a search reads only those.
 """
@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Protocol
@@ -39,6 +40,8 @@ _LEAST_SIMILARITY = 0.1
 """Texts that have nothing to do with each other are less similar."""
 _SHORTEST_INSIDE, _LONGEST_INSIDE = 4, 30
 """Letters of a word that counts inside another one."""
+_SHORTEST_MISSPELLED, _LEAST_SPELLING = 6, 0.85
+"""Letters of a word that may be a misspelling, and how similar the known word has to be, at most 1."""
 _STOP = re.compile(
     "an?|and|any|are|as|at|be|by|can|code|do|does|for|from|function|how|i|if|in|into|is|its?|logic|me|method|my|node|not|"
     "of|on|one|or|our|part|so|some|such|than|that|the|their|them|then|there|these|they|this|to|used?|using|was|we|were|"
@@ -145,7 +148,7 @@ class GraphSearch:
         """Return position -> BM25 score, and position -> the stems that matched, and what they are worth."""
         scores: dict[int, float] = {}
         words: dict[int, dict[str, float]] = {}
-        terms = dict.fromkeys(stem_word(word) for word in _list_query_words(query))
+        terms = dict.fromkeys(stem_word(self._correct(word)) for word in _list_query_words(query))
         for term in terms:
             best: dict[int, float] = {}
             for stem, weight in ((term, 1.0), *((other, _SYNONYM) for other in load_synonyms().get(term, ()))):
@@ -161,6 +164,16 @@ class GraphSearch:
         for at, score in scores.items():
             scores[at] = score * (1 + _NAME_SHARE * self._compare_name(at, words[at], count=len(terms)))
         return scores, words
+
+    def _correct(self, word: str) -> str:
+        """Return a word, or the known one that is most similar if nobody writes it so."""
+        stem = stem_word(word)
+        is_known = stem in self._postings or stem in load_synonyms() or word in self._vocabulary
+        if is_known or len(word) < _SHORTEST_MISSPELLED:
+            return word
+        lengths = range(len(word) - 1, len(word) + 2)
+        alike = sorted(each for each in self._vocabulary if each[0] == word[0] and len(each) in lengths)
+        return next(iter(get_close_matches(word, alike, n=1, cutoff=_LEAST_SPELLING)), word)
 
     def _compare_name(self, at: int, weights: Mapping[str, float], *, count: int) -> float:
         """Return how much of a name a query of ``count`` words says, times how much of the query that is; at most 1.

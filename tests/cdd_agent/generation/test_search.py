@@ -48,6 +48,8 @@ def test_fuzzy_search_exact_match(query: str) -> None:
         ("verify the arguments", "validate_input"),
         ("parse a spreadsheet from disk", "load_table"),
         ("delete records", "remove_rows"),
+        ("calcualte", "calculate_mean"),
+        ("validaet", "validate_input"),
     ],
 )
 def test_fuzzy_search_semantic(query: str, node: str) -> None:
