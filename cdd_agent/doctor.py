@@ -35,6 +35,7 @@ from cdd_agent.sandbox.port import ISOLATING_LEVELS, Sandbox
 from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.storage import find_full_disk, private_folder, scratch
 from cdd_agent.symbols.index import Index
+from cdd_agent.symbols.serena import INSTALL
 from cdd_agent.symbols.symbol import SymbolServerError
 from cdd_agent.symbols.ty import VERSION
 from cdd_agent.testrun import interpreter
@@ -255,6 +256,8 @@ _DEFINES, _USES = "def wanted(): pass\n", "from defines import wanted\nwanted()\
 def check_symbols(project: "Composition", sandbox: Sandbox | None) -> Check:
     """Ask each engine for the uses of a function in two files of cdd."""
     answering, failing = list[str](), list[str]()
+    if project.settings.symbols == "serena" and not project.settings.serena:
+        failing.append(f"Serena: the setting serena names no program; {INSTALL}")
     with scratch() as folder:
         root = Path(folder) / "project"
         root.mkdir()

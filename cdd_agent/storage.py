@@ -169,7 +169,7 @@ def load_record(path: Path, *, empty: _Record, limit_bytes: int) -> _Record:
         record = msgspec.json.decode(read_ordinary(path, limit_bytes=limit_bytes), type=type(empty))
     except FileNotFoundError:
         return empty
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         hint = f"move it away: mv {shlex.quote(str(path))} /tmp"
         raise UsageError(f"{path} is damaged: {error}.", hint=hint) from error
     if record.schema > empty.schema:

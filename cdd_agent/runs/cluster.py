@@ -32,7 +32,7 @@ from cdd_agent.errors import CddError, EnvironmentMissing, UsageError
 from cdd_agent.events import Emit, Notice
 from cdd_agent.git.runner import Call, run_once
 from cdd_agent.installation import suggest_addition
-from cdd_agent.runs.jobs import MOST_BYTES, Job, JobResult, build_program
+from cdd_agent.runs.jobs import MOST_BYTES, Job, JobResult, build_program, end_processes
 from cdd_agent.sandbox.choice import choose, resolve_level
 from cdd_agent.storage import read_ordinary, write_atomic
 from cdd_agent.testrun.interpreter import ask_interpreter
@@ -57,7 +57,7 @@ _ANSWER_S = 60.0
 """How long a worker may take to describe itself; it tries its sandbox for that."""
 _POLL_S = 0.5
 _PATIENCE_S = 10.0
-"""How long a process may take to save its state after a signal to stop."""
+"""How long the scheduler may take to say good-bye, or to send an error."""
 _NEW_WORKER_S = 60.0
 """How long to wait for another worker if none is left."""
 _OWN_VARIABLES = ("CDD_", "TDD_", "DASK_")
@@ -266,11 +266,7 @@ def _run(words: Sequence[str], folder: Path, *, slots: Path, is_unwanted: Callab
             if is_unwanted():
                 break
     finally:
-        if process.poll() is None:
-            process.terminate()
-            if not _wait(process, _PATIENCE_S):
-                process.kill()
-        process.wait()
+        end_processes([process])
     return process.returncode
 
 

@@ -150,7 +150,7 @@ class Generation:
             old, new = "" if begun is None else repository.objects.require(begun.id).text, skeleton[path]
             file = repository.root / path
             # Other differences can need changes of other modules; an agent makes them.
-            if old != new and has_same_code(old, new) and file.is_file() and file.read_text(encoding="utf-8") == old:
+            if old != new and has_same_code(old, new) and file.is_file() and file.read_bytes() == old.encode():
                 write_atomic(file, new.encode())
                 changed.append(path)
         if changed:

@@ -174,12 +174,13 @@ class Jobs:
     def cancel(self, *numbers: int) -> None:
         """End these jobs, or all; they get no result."""
         ending = {number: process for number, (_, process) in self._open.items() if number in numbers or not numbers}
-        _end(ending.values())
+        end_processes(ending.values())
         for number in ending:
             del self._open[number]
 
 
-def _end(processes: Collection["subprocess.Popen[bytes]"]) -> None:
+def end_processes(processes: Collection["subprocess.Popen[bytes]"]) -> None:
+    """End processes, which may save their state before; returns when all have ended."""
     for process in processes:
         process.terminate()
     for process in processes:

@@ -265,15 +265,6 @@ class SerenaServer:
         )
 
 
-def describe_problem(program: Path) -> str:
-    """Return why a program cannot be used as Serena; empty if nothing is known against it."""
-    try:
-        _find_environment(program)
-    except SymbolServerError as error:
-        return error.happened.rstrip(".")
-    return ""
-
-
 def _find_environment(program: Path) -> tuple[Path, tuple[Path, ...]]:
     """Return the virtual environment of a program, and the folder of its interpreter."""
     real = Path(os.path.realpath(program))

@@ -77,8 +77,7 @@ def make_tools(locks: PhaseLocks, context: Context, *, offer: ToolOffer = ToolOf
 
     def run_tests(targets: tuple[str, ...], *, widens: bool = True) -> str:
         targets = _find_targets(targets, known=offer.list_tests(), locks=locks, context=context)
-        refusal = context.permission.check_activity("tests") if context.permission is not None else None
-        if refusal is not None:
+        if (refusal := _refuse_tests(context)) is not None:
             return refusal
         targets = offer.widen(targets) if widens else targets
         return _format_run(context.run_targets("RunTests", targets=targets))
@@ -122,8 +121,18 @@ def make_tools(locks: PhaseLocks, context: Context, *, offer: ToolOffer = ToolOf
     )
 
 
+def _refuse_tests(context: Context) -> str | None:
+    """Return why the agent may not run tests, or None if it may."""
+    return context.permission.check_activity("tests") if context.permission is not None else None
+
+
 def _watch_tests(context: Context, paths: Collection[str]) -> Callable[[], str]:
-    """Run the tests that enter these files, or all; return a function that says which of them fail later."""
+    """Run the tests that enter these files, or all; return a function that says which of them fail later.
+
+    Raises ``UsageError`` if the agent may run none.
+    """
+    if (refusal := _refuse_tests(context)) is not None:
+        raise UsageError(f"Nothing was renamed, because its tests may not run. {refusal}", hint="leave the name")
     entered = load_impact(context.impact_path).files
     files = {
         test.partition("::")[0] for key, tests in entered.items() if key.partition("::")[0] in paths for test in tests

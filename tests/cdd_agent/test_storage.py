@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from cdd_agent import storage
@@ -22,6 +23,7 @@ from cdd_agent.storage import (
     hold_in_place,
     is_leftover,
     keep_from_links,
+    load_record,
     private_folder,
     read_holder,
     read_ordinary,
@@ -120,6 +122,19 @@ def test_atomic_write(tmp_path: Path) -> None:
     reader.join()
     assert seen <= contents
     assert seen
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"schema": "one"}', b'{"text": "\xff"}', b"[" * 99_999])
+def test_a_damaged_record_is_named(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "moves.json").write_bytes(content)
+    with pytest.raises(UsageError, match=r"moves\.json is damaged") as caught:
+        load_record(tmp_path / "moves.json", empty=_Record(), limit_bytes=1_000_000)
+    assert caught.value.hint.startswith("move it away: mv ")
+
+
+class _Record(msgspec.Struct):
+    schema: int = 1
+    text: str = ""
 
 
 def test_a_file_is_written_with_its_folders_and_nothing_beside_it(tmp_path: Path) -> None:

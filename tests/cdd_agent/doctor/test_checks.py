@@ -214,6 +214,8 @@ def test_the_engines_that_answer_are_named_and_the_others_with_their_reasons(loo
     alone = look(settings=lambda: Settings(symbols="index"))["symbols"]
     assert (alone.state, alone.fix) == ("note", "")
     assert "name scan alone" in alone.told
+    unnamed = look(settings=lambda: Settings(symbols="serena"))["symbols"]
+    assert (unnamed.state, "the setting serena names no program" in "".join(unnamed.details)) == ("note", True)
 
 
 def test_checks_come_one_by_one(project: Composition) -> None:

@@ -12,7 +12,7 @@ from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.sandbox.warden import supervision
 from cdd_agent.symbols.index import Index
 from cdd_agent.symbols.project import Symbols
-from cdd_agent.symbols.serena import SerenaServer, describe_problem
+from cdd_agent.symbols.serena import SerenaServer
 from cdd_agent.symbols.symbol import SymbolServerError
 from cdd_agent.symbols.ty import TyProgram, TyServer
 from cdd_agent.symbols.watched_files import AnswerContradictsFiles
@@ -203,7 +203,6 @@ def test_a_rename_that_changes_anything_else_is_refused(index: Index, tmp_path: 
 
 def test_a_program_outside_of_an_environment_is_not_started(index: Index, tmp_path: Path) -> None:
     for program in (Path("/bin/sh"), Path("/nowhere/serena"), Path("bin/serena"), tmp_path):
-        assert describe_problem(program)
         serena = SerenaServer(index, sandbox=PlainSandbox(), program=program, state=tmp_path / "state")
         with pytest.raises(SymbolServerError, match=r"serena|virtual environment"):
             list_uses(serena, index)

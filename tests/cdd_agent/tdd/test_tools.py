@@ -299,3 +299,21 @@ def test_a_rename_is_refused_with_the_locked_tests_that_it_reaches_and_taken_bac
     broken = rename.run({"file_path": "vat.py", "name": "rate", "new_name": "percent"})
     assert (broken.is_error, "tests/test_vat.py::test_rate" in broken.text) == (True, True)
     assert (context.workspace.root / "vat.py").read_text() == source
+
+
+def test_a_rename_runs_no_test_that_the_user_does_not_allow(project: Project, tmp_path: Path) -> None:
+    permission = Permission(
+        root=project.folder,
+        approvals=Approvals(project.folder, environment=users_folder(tmp_path)),
+        ask=lambda question: CommandAnswer(verdict="no" if question.kind == "tests" else "once"),
+        report=lambda _: None,
+        asks_all=True,
+    )
+    context = begin(project)
+    context = replace(context, permission=permission, symbols=Symbols(Index(context.workspace.root)))
+    write(context, "vat.py", "def rate(): return 19\n")
+    locks = PhaseLocks(phase="green", layout=find_layout(context.workplace.tree, context.suite))
+    rename = named(make_tools(locks, context, offer=ToolOffer(has_symbols=True)), "RenameSymbol")
+    refused = rename.run({"file_path": "vat.py", "name": "rate", "new_name": "percent"})
+    assert (refused.is_error, "does not allow you to run this project's tests" in refused.text) == (True, True)
+    assert (context.workspace.root / "vat.py").read_text() == "def rate(): return 19\n"
