@@ -11,6 +11,7 @@ from cdd_agent.symbols.definitions import DefinitionNode
 from cdd_agent.untrusted.python_source import NestedTooDeeply, find_first_line, parse_valid, split_lines
 
 _SPACE = " \t\f"
+_KINDS = {ast.ClassDef: "a class", ast.FunctionDef: "a function", ast.AsyncFunctionDef: "an async function"}
 _WRAP = "if 1:\n"
 MOST_CHARACTERS = 1_000_000
 
@@ -52,7 +53,8 @@ class NewCode:
             at = self._text.count("\n", 0, error.start) + 1 - self._extra
             raise _refuse(at, "it contains half of a character", lines=()) from error
         except (NestedTooDeeply, ValueError, RecursionError, MemoryError) as error:
-            raise UsageError(f"The new code cannot be parsed: {error}.", hint="send valid Python") from error
+            reason = str(error) or "it is nested too deeply"
+            raise UsageError(f"The new code cannot be parsed: {reason}.", hint="send valid Python") from error
 
     @cached_property
     def lines(self) -> list[str]:
@@ -186,9 +188,10 @@ def choose_body(code: NewCode, node: DefinitionNode, *, around: Sequence[str]) -
     same = [each for each in statements if isinstance(each, DefinitionNode) and each.name == node.name]
     if not same:
         return code.statements
-    if len(statements) > 1 or isinstance(same[0], ast.ClassDef) != isinstance(node, ast.ClassDef):
-        what = "other statements besides" if len(statements) > 1 else "of another kind"
-        happened = f"The new code defines {node.name} itself, with {what}. Nothing was changed."
+    if len(statements) > 1 or type(same[0]) is not type(node):
+        what = f"as {_KINDS[type(same[0])]}, and it is {_KINDS[type(node)]}"
+        what = "with other statements besides" if len(statements) > 1 else what
+        happened = f"The new code defines {node.name} itself, {what}. Nothing was changed."
         raise UsageError(happened, hint=f"send only the definition of {node.name}, or only its body")
     if not isinstance(node, ast.ClassDef) and not isinstance(same[0], ast.ClassDef):
         unknown = _list_parameters(same[0]) - _list_parameters(node)

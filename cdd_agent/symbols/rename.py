@@ -81,6 +81,8 @@ def check_name(symbol: Symbol, new: str) -> None:
     old = symbol.last_name
     if old.startswith("__") and old.endswith("__"):
         raise UsageError(f"Python itself calls {old}, so it keeps its name. Nothing was changed.", hint="leave it")
+    if new.startswith("__") and new.endswith("__"):
+        raise UsageError(f"Names such as {new} have a meaning for Python. Nothing was changed.", hint=hint)
     if symbol.name != old and any(each.startswith("__") and not each.endswith("__") for each in (new, old)):
         happened = f"{new if new.startswith('__') else old} is private to its class. Nothing was changed."
         raise UsageError(happened, hint="edit the class with Edit")

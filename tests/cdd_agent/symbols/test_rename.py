@@ -335,6 +335,7 @@ REFUSED = [
     ("f", "", "is not a name"),
     ("f", "\ufb01n", "Python reads '\ufb01n' as 'fin'"),
     ("f", "f", "already has this name"),
+    ("f", "__all__", "have a meaning for Python"),
     ("LIMIT", "not valid", "is not a name in Python"),
     ("f", "g", r"a\.py:6: binds g"),
     ("f", "LIMIT", r"a\.py:1: binds LIMIT"),
