@@ -460,14 +460,17 @@ def _is_member(
         case ast.Name(id=word):
             if method is not None and around is not None and word == method.receiver and scope.resolve(word) is method:
                 return (path, around.name) in keys
-            known = scope.resolve(word).types.get(word, "")
-            return True if word in names or known in names else None
+            owner = scope.resolve(word)
+            # A parameter or a variable may have the name of a class.
+            is_class = word in names and (owner.kind != "function" or "import" in owner.bound[word])
+            return True if is_class or owner.types.get(word, "") in names else None
         case ast.Call(func=ast.Name(id="super")):
             return around is not None and (path, around.name) in keys
         case ast.Call(func=called):
             return True if (list_parts(called) or [""])[-1] in names else None
-        case ast.Attribute(attr=word):
-            return True if word in names else None
+        case ast.Attribute(value=ast.Name(id=module), attr=word):
+            is_imported = "import" in scope.resolve(module).bound.get(module, ())
+            return True if word in names and is_imported else None
         case _:
             return None
 

@@ -58,6 +58,14 @@ def test_a_complete_rename_of_an_engine_gets_the_entries_of_all_lists(tmp_path: 
     assert b"__all__ = ['once'" in plan.changes["pkg/core.py"].new
 
 
+def test_a_variable_with_the_name_of_a_class_is_no_reason_to_doubt_an_engine(tmp_path: Path) -> None:
+    code = "class A:\n    def run(self): pass\n\n\ndef f(A): A.run()\n\n\ndef g(x): x.A.run()\n"
+    index = make_index(tmp_path, {"a.py": code, "b.py": "import a\n\na.A.run\n"})
+    symbols = Symbols(index, servers=[FakeSymbolServer("ty", [[("a.py", 2, 8), ("b.py", 3, 4)]])])
+    plan = symbols.plan_rename(symbols.find_one("A.run"), "start")
+    assert (plan.answer.engine, sorted({each.line for each in plan.remaining})) == ("ty", [5, 8])
+
+
 def test_calls_of_super_and_repeated_names_of_imports_are_added_to_the_answer_of_an_engine(tmp_path: Path) -> None:
     files = {
         "p/__init__.py": "from p.m import A as A, run as run\n",
