@@ -46,7 +46,7 @@ from cdd_agent.testrun.pytest_run import PytestSuite
 from cdd_agent.testrun.suite import Suite, list_modules
 from cdd_agent.untrusted.documents import encode_json
 from cdd_agent.untrusted.paths import is_environment
-from cdd_agent.untrusted.python_source import parse, with_deep_stack
+from cdd_agent.untrusted.python_source import list_imports, parse, with_deep_stack
 from cdd_agent.workspace.files import ConfinedFolder
 from pytest_tdd_agent.fingerprint import PACKAGES_FOLDERS
 from pytest_tdd_agent.report import Clause, Part
@@ -356,9 +356,8 @@ def _find_imports(text: str, module: str) -> Iterator[int]:
     """Yield the lines that import a module or a part of it."""
     top = module.partition(".")[0]
     for node in ast.walk(parse(text) or ast.Module(body=[], type_ignores=[])):
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-        if isinstance(node, ast.stmt) and any(name.partition(".")[0] == top for name in names):
+        tops = [each.module.lstrip(".").partition(".")[0] for each in list_imports(node)]
+        if isinstance(node, ast.stmt) and top in tops:
             yield node.lineno
 
 

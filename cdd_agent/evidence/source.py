@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from cdd_agent.untrusted.python_source import ForeignModule, parse, split_lines
+from cdd_agent.untrusted.python_source import ForeignModule, list_imports, parse, split_lines
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -124,16 +124,9 @@ def find_docstring_lines(tree: ast.Module) -> frozenset[int]:
 
 
 def read_imports(tree: ast.Module) -> dict[str, str]:
-    """Return local name -> dotted name for all imports in the file."""
-    names: dict[str, str] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                top = alias.name.partition(".")[0]
-                names[alias.asname or top] = alias.name if alias.asname else top
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
-    return names
+    """Return local name -> dotted name for all imports in the file that are not relative."""
+    found = (each for node in ast.walk(tree) for each in list_imports(node))
+    return {each.bound: each.origin for each in found if not each.module.startswith(".")}
 
 
 def resolve_name(node: ast.AST, names: dict[str, str]) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from cdd_agent.evidence.clean_copy import CheckRequest, Findings, is_python, note
 from cdd_agent.evidence.source import Function, find_changed_lines, find_docstrings, read_imports, resolve_name
-from cdd_agent.untrusted.python_source import parse, with_deep_stack
+from cdd_agent.untrusted.python_source import list_imports, parse, with_deep_stack
 from pytest_tdd_agent.report import Clause, Reason
 
 _TOOLS = frozenset({"pytest", "_pytest", "pluggy", "unittest", "pytest_tdd_agent", "xdist"})
@@ -166,9 +166,7 @@ def _is_of_tool(owner: ast.expr, names: dict[str, str]) -> bool:
 
 
 def _imports_tool(node: ast.Import | ast.ImportFrom) -> bool:
-    if isinstance(node, ast.ImportFrom):
-        return not node.level and (node.module or "").partition(".")[0] in _TOOLS
-    return any(alias.name.partition(".")[0] in _TOOLS for alias in node.names)
+    return any(each.module.partition(".")[0] in _TOOLS for each in list_imports(node))
 
 
 def _find_repeated(

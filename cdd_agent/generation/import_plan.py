@@ -15,6 +15,7 @@ from typing import TypeAlias
 from cdd_agent.evidence.source import Function, read_last_name
 from cdd_agent.generation.contents import GlobalName, PlannedModule, list_early
 from cdd_agent.generation.signatures import parse_code
+from cdd_agent.untrusted.python_source import list_imports
 
 
 @dataclass(kw_only=True)
@@ -141,20 +142,17 @@ def collect_bindings(nodes: Iterable[ast.AST], module: PlannedModule) -> Binding
     found = Bindings()
     for node in nodes:
         match node:
-            case ast.Import(names=aliases):
-                for alias in aliases:
-                    top = alias.name.partition(".")[0]
-                    found.names[alias.asname or top] = GlobalName(alias.name if alias.asname else top, "")
-                    found.modules.add(alias.name)
-            case ast.ImportFrom(names=aliases):
-                source = _resolve_relative(node, module)
-                found.modules.add(source)
-                for alias in aliases:
-                    if alias.name == "*":
+            case ast.Import() | ast.ImportFrom():
+                for each in list_imports(node):
+                    source = _resolve_relative(each.module, module)
+                    found.modules.add(source)
+                    if each.name == "*":
                         found.stars.append(source)
+                    elif each.name:
+                        found.names[each.bound] = GlobalName(source, each.name)
+                        found.modules.add(f"{source}.{each.name}")
                     else:
-                        found.names[alias.asname or alias.name] = GlobalName(source, alias.name)
-                        found.modules.add(f"{source}.{alias.name}")
+                        found.names[each.bound] = GlobalName(each.origin, "")
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                 found.names[name] = None
             case ast.Name(id=name, ctx=ast.Store()):
@@ -164,11 +162,10 @@ def collect_bindings(nodes: Iterable[ast.AST], module: PlannedModule) -> Binding
     return found
 
 
-def _resolve_relative(node: ast.ImportFrom, module: PlannedModule) -> str:
-    if not node.level:
-        return node.module or ""
-    parts = module.package.split(".")
-    return ".".join([*parts[: len(parts) - node.level + 1], *([node.module] if node.module else [])])
+def _resolve_relative(name: str, module: PlannedModule) -> str:
+    dotted = name.lstrip(".")
+    parts, level = module.package.split("."), len(name) - len(dotted)
+    return ".".join(filter(None, (*parts[: len(parts) - level + 1], dotted))) if level else name
 
 
 def iterate_block(node: ast.AST) -> Iterator[ast.AST]:

@@ -19,7 +19,7 @@ from typing import TypeGuard
 from cdd_agent.generation.layout import Layout
 from cdd_agent.symbols.scopes import read_all_names
 from cdd_agent.tickets.graph import Graph
-from cdd_agent.untrusted.python_source import parse, with_deep_stack
+from cdd_agent.untrusted.python_source import Import, list_imports, parse, with_deep_stack
 
 _NAMED = (
     *("abc", "base64", "bisect", "calendar", "collections", "collections.abc", "contextlib", "copy", "csv"),
@@ -39,20 +39,6 @@ _MODULE_NAMES = frozenset(
     | {"__builtins__", "__debug__", "__class__", "__module__", "__qualname__", "__dict__"}
 )
 _MOST_COLUMNS = 100
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Import:
-    """One import: ``from module import name``, or ``import module`` without a name."""
-
-    module: str
-    name: str = ""
-    alias: str = ""
-
-    def __str__(self) -> str:
-        """Return the statement."""
-        alias = f" as {self.alias}" if self.alias else ""
-        return f"from {self.module} import {self.name}{alias}" if self.name else f"import {self.module}{alias}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,12 +286,7 @@ def _is_import(node: ast.stmt) -> TypeGuard[ast.Import | ast.ImportFrom]:
 
 
 def _read_imports(block: Iterable[ast.Import | ast.ImportFrom]) -> Iterator[Import]:
-    for node in block:
-        for alias in node.names:
-            if isinstance(node, ast.Import):
-                yield Import(alias.name, alias=alias.asname or "")
-            else:
-                yield Import("." * node.level + (node.module or ""), alias.name, alias.asname or "")
+    return (each for node in block for each in list_imports(node))
 
 
 def _can_move(block: Sequence[ast.Import | ast.ImportFrom], lines: Sequence[str]) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from cdd_agent.tickets.graph import Graph
-from cdd_agent.untrusted.python_source import parse, with_deep_stack
+from cdd_agent.untrusted.python_source import list_imports, parse, with_deep_stack
 from cdd_agent.untrusted.text import clean, shorten
 
 DEVELOPMENT = ("black", "mypy", "pytest")
@@ -152,10 +152,5 @@ def _pin(name: str, environment: Environment, *, warnings: list[str]) -> str:
 def find_modules(text: str) -> frozenset[str]:
     """Return the top-level names of the modules that a source imports anywhere, without relative imports."""
     tree = parse(text)
-    found = set[str]()
-    for node in ast.walk(tree) if tree is not None else ():
-        if isinstance(node, ast.Import):
-            found |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
-            found.add(node.module.partition(".")[0])
-    return frozenset(found)
+    found = (each for node in (ast.walk(tree) if tree is not None else ()) for each in list_imports(node))
+    return frozenset(each.module.partition(".")[0] for each in found) - {""}

@@ -16,6 +16,7 @@ from cdd_agent.untrusted.python_source import (
     explain_unreadable,
     find_first_line,
     find_syntax_error,
+    list_imports,
     parse,
     split_lines,
     with_deep_stack,
@@ -205,14 +206,9 @@ class SourceFile:
         found, waiting = dict[str, str](), [*self.tree.body]
         while waiting:
             match waiting.pop():
-                case ast.ImportFrom(module=module, names=names, level=level):
-                    for each in names:
-                        whole = "." * level + ".".join(filter(None, (module, each.name)))
-                        found[each.asname or (whole if each.name == "*" else each.name)] = whole
-                case ast.Import(names=names):
-                    for each in names:
-                        first = each.name.partition(".")[0]
-                        found[each.asname or first] = each.name if each.asname else first
+                case ast.ImportFrom() | ast.Import() as node:
+                    for each in list_imports(node):
+                        found[each.origin if each.name == "*" else each.bound] = each.origin
                 case ast.If(body=body, orelse=orelse):
                     waiting += body + orelse
                 case ast.Try(body=body, handlers=handlers, orelse=orelse):

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from cdd_agent.symbols.definitions import DefinitionNode, SourceFile
 from cdd_agent.symbols.symbol import Symbol
-from cdd_agent.untrusted.python_source import list_quoted_types, parse, with_deep_stack
+from cdd_agent.untrusted.python_source import list_imports, list_quoted_types, parse, with_deep_stack
 
 UseKind: TypeAlias = Literal["name", "definition", "parameter", "import", "attribute", "keyword", "pattern", "string"]
 """``pattern``: an attribute in the pattern of a class. ``string``: an entry of ``__all__`` or ``__slots__``."""
@@ -392,20 +392,26 @@ class _ScopeReader(ast.NodeVisitor):
 
     def visit_Import(self, node: ast.Import) -> None:
         """Bind modules."""
-        for alias in node.names:
-            bound = alias.asname or alias.name.partition(".")[0]
-            self._add_import(ImportedName(module=alias.name, level=0, name="", bound=bound, scope=self.scope), alias)
+        self._add_imports(node)
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         """Bind names of a module."""
-        for alias in node.names:
-            bound, module, level = alias.asname or alias.name, node.module or "", node.level
-            self._add_import(
-                ImportedName(module=module, level=level, name=alias.name, bound=bound, scope=self.scope), alias
+        self._add_imports(node)
+
+    def _add_imports(self, node: ast.Import | ast.ImportFrom) -> None:
+        for alias, each in zip(node.names, list_imports(node), strict=True):
+            module = each.module.lstrip(".")
+            found = ImportedName(
+                module=module,
+                level=len(each.module) - len(module),
+                name=each.name,
+                bound=each.bound,
+                scope=self.scope,
+                has_as=bool(each.alias),
             )
+            self._add_import(found, alias)
 
     def _add_import(self, found: ImportedName, alias: ast.alias) -> None:
-        found = replace(found, has_as=alias.asname is not None)
         self.imports.append(found)
         if found.bound != "*":
             self._bind(found.bound, how="import")

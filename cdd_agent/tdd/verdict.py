@@ -30,7 +30,6 @@ from pytest_tdd_agent.recording.assembly import UNFINISHED
 from pytest_tdd_agent.report import FAILING, Clause, Part, Reason, SuiteReport, Verdict, list_failing
 from pytest_tdd_agent.wording import as_clause
 
-_MAX_NAMES_SHOWN = 5
 _MOST_ADDED_CHARACTERS = 4_000_000
 """Of one file, which are compared with the values of ignored files."""
 

@@ -12,6 +12,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
 from pytest_tdd_agent.sources import UnreadableSource, decode_source, find_encoding, hides_code
@@ -59,6 +60,45 @@ def decode(content: bytes) -> str:
 def split_lines(text: str) -> list[str]:
     """Return the lines without their ends, as Python numbers them: a form feed, for example, ends none."""
     return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Import:
+    """One import: ``from module import name``, or ``import module`` without a name."""
+
+    module: str
+    """A relative one begins with its dots."""
+    name: str = ""
+    """``*`` for all."""
+    alias: str = ""
+
+    def __str__(self) -> str:
+        """Return the statement."""
+        alias = f" as {self.alias}" if self.alias else ""
+        return f"from {self.module} import {self.name}{alias}" if self.name else f"import {self.module}{alias}"
+
+    @property
+    def bound(self) -> str:
+        """The name that it binds; ``*`` for all."""
+        return self.alias or self.name or self.module.partition(".")[0]
+
+    @property
+    def origin(self) -> str:
+        """The dotted name of what is bound; a relative one begins with its dots."""
+        if self.name:
+            return f"{self.module}.{self.name}" if self.module.strip(".") else f"{self.module}{self.name}"
+        return self.module if self.alias else self.bound
+
+
+def list_imports(node: ast.AST) -> Iterator[Import]:
+    """Yield the imports of a statement; other nodes have none."""
+    match node:
+        case ast.Import(names=names):
+            yield from (Import(each.name, alias=each.asname or "") for each in names)
+        case ast.ImportFrom(module=module, names=names, level=level):
+            yield from (Import("." * level + (module or ""), each.name, each.asname or "") for each in names)
+        case _:
+            pass
 
 
 def find_first_line(node: ast.stmt) -> int:

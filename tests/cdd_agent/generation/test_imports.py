@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdd_agent.generation.imports import Available, Import, ImportSources, add_imports, find_undefined, sort_imports
+from cdd_agent.generation.imports import Available, ImportSources, add_imports, find_undefined, sort_imports
 from cdd_agent.generation.layout import Layout
+from cdd_agent.untrusted.python_source import Import
 from tests.fakes.graphs import leaf, make_graph
 
 SKELETON = '''"""Statistics."""

@@ -10,6 +10,7 @@ from cdd_agent.untrusted.python_source import (
     ForeignModule,
     decode,
     explain_unreadable,
+    list_imports,
     measure_depth,
     parse,
     remember_tree,
@@ -100,3 +101,13 @@ def test_the_tree_of_another_python_stands_for_a_text() -> None:
     assert parse(text) is None or sys.version_info >= (3, 12)
     remember_tree(text, tree := ForeignModule(body=[], type_ignores=[]))
     assert parse(text) is tree or sys.version_info >= (3, 12)
+
+
+def test_an_import_binds_a_name_to_something() -> None:
+    code = "import a.b, a.b as c\nfrom a import b, b as c\nfrom . import d\nfrom ..e.f import *\n"
+    found = [each for node in ast.parse(code).body for each in list_imports(node)]
+    assert [(each.bound, each.origin) for each in found] == [
+        *(("a", "a"), ("c", "a.b"), ("b", "a.b"), ("c", "a.b"), ("d", ".d"), ("*", "..e.f.*"))
+    ]
+    assert list(map(str, found[-2:])) == ["from . import d", "from ..e.f import *"]
+    assert not [*list_imports(ast.parse("a = b").body[0])]
