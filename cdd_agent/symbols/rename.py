@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -21,7 +22,7 @@ from cdd_agent.symbols.answers import EngineAnswer
 from cdd_agent.symbols.definitions import SourceFile
 from cdd_agent.symbols.index import Index
 from cdd_agent.symbols.name_scan import Scan, is_exported, make_edit
-from cdd_agent.symbols.scopes import FileNames, NameScope, NameUse
+from cdd_agent.symbols.scopes import FileNames, NameScope, NameUse, list_parts
 from cdd_agent.symbols.symbol import Symbol, SymbolServerError, TextEdit
 
 RemainderKind: TypeAlias = Literal["string", "comment", "code"]
@@ -292,25 +293,37 @@ def _is_fixture(symbol: Symbol, index: Index) -> bool:
     """Return whether tests name a function of pytest in their parameters."""
     source = index.read_source(symbol.path)
     nodes = (each.node for each, known in zip(source.definitions, source.symbols, strict=True) if known == symbol)
-    for decorator in (decorator for node in nodes for decorator in getattr(node, "decorator_list", ())):
-        match decorator:
-            case ast.Call(func=ast.Name(id="fixture") | ast.Attribute(attr="fixture"), keywords=keywords):
-                return not any(each.arg == "name" for each in keywords)
-            case ast.Name(id="fixture") | ast.Attribute(attr="fixture"):
-                return True
-            case _:
-                pass
-    return False
+    made = (
+        each for node in nodes for each in (*getattr(node, "decorator_list", ()), getattr(node, "value", None)) if each
+    )
+    return any(_makes_fixture(each, source.imports) for each in made)
+
+
+def _makes_fixture(node: ast.expr, imports: Mapping[str, str]) -> bool:
+    """Return whether a decorator, or a value, makes a fixture that has no other name than the function."""
+    while isinstance(node, ast.Call):
+        if any(each.arg == "name" and not _is_none(each.value) for each in node.keywords):
+            return False
+        node = node.func
+    name = ".".join(list_parts(node))
+    return imports.get(name, name).rpartition(".")[2] == "fixture"
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
 
 
 def _is_in_library(dotted: str, member: str, *, seen: frozenset[str] = frozenset()) -> bool:
     """Return whether a class of the standard library has a member. Its source is read: an import would run code."""
     module, _, last = dotted.rpartition(".")
+    if module in sys.builtin_module_names:  # nothing of it is a file
+        return hasattr(getattr(import_module(module), last, None), member)
     source = None if dotted in seen else _read_library(module)
     if source is None:
         return False
     seen |= {dotted}
-    waiting = {source.imports[last]} if last in source.imports else set[str]()
+    stars = {f"{each[:-1]}{last}" for each in source.imports if each.endswith("*")}
+    waiting = {source.imports[last]} if last in source.imports else stars
     for each in source.symbols:
         if each.name == f"{last}.{member}":
             return True

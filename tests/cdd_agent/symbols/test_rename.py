@@ -148,9 +148,21 @@ def test_a_class_is_renamed_in_annotations_too(tmp_path: Path) -> None:
 CALLED_BY_OTHERS = {
     "fixture": ("@pytest.fixture\ndef {0}(): pass\n\n\ndef test_it({0}): pass\n", "database", "db"),
     "fixture with options": ("@fixture(scope='module')\ndef {0}(): pass\n", "database", "db"),
+    "fixture by another name": (
+        "from pytest import fixture as fx\n\n\n@fx(name=None)\nasync def {0}(): pass\n",
+        "database",
+        "db",
+    ),
+    "fixture that is assigned": ("db = 1\n{0} = pytest.fixture(scope='module')(print)\n", "database", "rows"),
     "hook": ("class Plugin:\n    def {0}(self, config): pass\n", "configure", "pytest_configure"),
     "builtin": ("class Stack(dict[str, int]):\n    def {0}(self, key): pass\n", "fetch", "get"),
     "library": ("import json as j\n\nclass E(j.JSONEncoder):\n    def {0}(self, o): pass\n", "encode_it", "default"),
+    "library, through import *": (
+        "from collections.abc import Mapping\n\n\nclass M(Mapping):\n    def {0}(self): pass\n",
+        "names",
+        "keys",
+    ),
+    "library, in C": ("import io\n\n\nclass S(io.StringIO):\n    def {0}(self, text): pass\n", "put", "write"),
     "library, through others": (
         "try:\n    from unittest import TestCase as T\nexcept ImportError:\n    pass\n\n\nclass Base(T): pass\n\n\n"
         "class TestIt(Base):\n    def {0}(self): pass\n",
