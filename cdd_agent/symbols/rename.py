@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from cdd_agent.errors import CddError, UsageError, join_first
 from cdd_agent.symbols.answers import EngineAnswer
@@ -330,19 +330,28 @@ def _is_in_library(dotted: str, member: str, *, seen: frozenset[str] = frozenset
         if each.name == last:
             bases = zip(each.bases, each.base_imports, strict=True)
             waiting |= {origin or f"{module}.{base.partition('[')[0]}" for base, origin in bases}
-    package = module if source.path.endswith("__init__.py") else module.rpartition(".")[0]
-    known = (f"{package}{each}" if each.startswith(".") else each for each in waiting)
+    known = (f"{source.package}{each}" if each.startswith(".") else each for each in waiting)
     return any(_is_in_library(each, member, seen=seen) for each in known)
 
 
+class _LibraryModule(NamedTuple):
+    """A module of the standard library, without its tree."""
+
+    package: str
+    """By which its relative imports begin."""
+    symbols: tuple[Symbol, ...]
+    imports: Mapping[str, str]
+
+
 @cache
-def _read_library(module: str) -> SourceFile | None:
-    """Return the source of a module of the standard library, if it is one in Python."""
+def _read_library(module: str) -> _LibraryModule | None:
+    """Return a module of the standard library, if it is one in Python."""
     if module.partition(".")[0] in sys.stdlib_module_names:
         path = Path(sysconfig.get_path("stdlib"), *module.split("."))
-        for each in (path.with_suffix(".py"), path / "__init__.py"):
+        for each, package in ((path.with_suffix(".py"), module.rpartition(".")[0]), (path / "__init__.py", module)):
             with suppress(OSError, UsageError):
-                return SourceFile(str(each), each.read_bytes())
+                source = SourceFile(str(each), each.read_bytes())
+                return _LibraryModule(package, source.symbols, source.imports)
     return None
 
 
