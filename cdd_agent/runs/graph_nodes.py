@@ -27,7 +27,7 @@ from cdd_agent.generation.traceability import MissingCode, group_tests, is_conft
 from cdd_agent.git import commits
 from cdd_agent.git.repository import Repository
 from cdd_agent.runs.ledger import Known, Ledger, Unknown
-from cdd_agent.runs.node_diagnosis import NodeDiagnosis
+from cdd_agent.runs.node_diagnosis import NodeDiagnosis, read_present
 from cdd_agent.runs.node_localization import NodeLocalization
 from cdd_agent.runs.private_branch import PrivateBranch
 from cdd_agent.runs.run import Run, Source
@@ -248,7 +248,7 @@ class GraphNodes:
         own = self.plan.layout.place_definitions(node)
         entered, found = load_impact(context.impact_path).files, set[str]()
         for path in {real for _, real in self.plan.layout.rows}:
-            before, after = _read_committed(path, context.repository), _read_present(path, context.workspace)
+            before, after = _read_committed(path, context.repository), read_present(path, context.workspace)
             names = {name for at, name in own if at == path}
             for name in list_changed(before, after) if before != after else ():
                 if not is_inside(name, names):
@@ -299,7 +299,7 @@ class GraphNodes:
         steps = self._run.state.step_executions
         others = [n for n, step in steps.items() if step.status != Status.COMPLETED and n != number]
         nodes = [node for n in others if (node := self.find_node(self._run.state, n)) is not None]
-        missing = self._find_missing(nodes, partial(_read_present, workspace=context.workspace), is_all=True)
+        missing = self._find_missing(nodes, partial(read_present, workspace=context.workspace), is_all=True)
         return missing.find_waiting(report, load_impact(context.impact_path).files)
 
     def _name_passing(self, item: WorkItem, _: str) -> WorkItem:
@@ -522,13 +522,6 @@ def _read_committed(path: str, repository: Repository) -> str:
     tip = repository.read_head()
     entry = None if tip is None else repository.objects.find_entry(tip, path)
     return "" if entry is None else repository.objects.require(entry.id).text
-
-
-def _read_present(path: str, workspace: Workspace) -> str:
-    """Return a file as it is; empty if it is missing or no text."""
-    with suppress(UsageError, OSError):
-        return workspace.read_text(path).text
-    return ""
 
 
 def _describe_deviation(found: Deviation) -> Clause:

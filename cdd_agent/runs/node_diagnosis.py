@@ -42,7 +42,7 @@ from cdd_agent.tdd.verdict import summarize_attempt
 from cdd_agent.testrun.pytest_run import PytestSuite
 from cdd_agent.testrun.suite import Suite
 from cdd_agent.tickets.graph import Node
-from cdd_agent.untrusted.text import clean, shorten
+from cdd_agent.untrusted.text import clean, fence, shorten
 from cdd_agent.work.state import Cause, Diagnosis, Ground, StepExecution
 from cdd_agent.work.wording import explain
 from cdd_agent.workspace.files import Workspace
@@ -217,9 +217,9 @@ class _Inquiry:
         plan, node, workspace = self.diagnosis.plan, self.diagnosis.node, self._context.workspace
         path = plan.find_test_path(node)
         failing = {each.partition("[")[0].rpartition("::")[2] for each in list_failing(self.report)}
-        others = Examples(source=_read(path, workspace), listed=()).extract(failing)
+        others = Examples(source=read_present(path, workspace), listed=()).extract(failing)
         test = re.sub(r"\n{4,}", "\n\n\n", others)
-        files = {each: _read(each, workspace) for each in plan.list_files(node)}
+        files = {each: read_present(each, workspace) for each in plan.list_files(node)}
         return FailureEvidence(
             stated=self._stated,
             test=f"# {path}\n{test}",
@@ -301,20 +301,15 @@ class _Inquiry:
 
     def _export(self, ballot: Ballot) -> str:
         """Write the debug context for a person, and return its path, or why there is none."""
-        parts = ["\n".join(f"- {vote}" for vote in ballot.votes), "The planning graph:", _indent(self._stated)]
+        parts = ["\n".join(f"- {vote}" for vote in ballot.votes), "The planning graph:", fence(self._stated)]
         if self._examples is not None:
-            parts += ["Further examples:", _indent(self._evidence.outcomes)]
+            parts += ["Further examples:", fence(self._evidence.outcomes)]
         try:
             path = self.diagnosis.localization.export_debug_context(self.report, votes="\n\n".join(parts))
         except UsageError as error:  # a file of the node cannot be shown
             return f"missing: {error.happened.rstrip('.')}"
         project = self._context.project
         return str(path.relative_to(project) if path.is_relative_to(project) else path)
-
-
-def _indent(text: str) -> str:
-    """Return a text as a block of Markdown, whatever it contains."""
-    return "\n".join(f"    {line}" for line in text.splitlines())
 
 
 def _list_varying(report: SuiteReport, rerun: SuiteReport | None) -> frozenset[str]:
@@ -344,7 +339,7 @@ def _format_outcomes(examples: Examples) -> str:
     return "\n".join((*rows, "", examples.extract([each.name for each in examples.listed])))
 
 
-def _read(path: str, workspace: Workspace) -> str:
+def read_present(path: str, workspace: Workspace) -> str:
     """Return a file as it is; empty if it is missing or no text."""
     with suppress(UsageError, OSError):
         return workspace.read_text(path).text

@@ -174,7 +174,7 @@ def test_without_a_majority_the_node_fails_and_the_evidence_is_exported(kit: Ask
     assert why == "Nobody could say why the tests fail: of 5 votes, 2 for code, 2 for test, 1 for environment."
     exported = (kit.folder / rest.removesuffix(".")).read_text()
     for part in (
-        "    Return twice x.",
+        "\nReturn twice x.\n",
         "assert double(2) == 5",
         "return 2 * x",
         "assert 4 == 5",
