@@ -220,9 +220,15 @@ class _ScopeReader(ast.NodeVisitor):
                 self._add(replace(use, receiver=node.func))
         if isinstance(node.func, ast.Attribute):
             self._note_exports(node.func.value, node.args)
-        if _read_class_name(node.func) == "cast" and node.args:
+        if node.args and self._is_cast(node.func):
             self._read_quoted_types(node.args[0])
         self.generic_visit(node)
+
+    def _is_cast(self, node: ast.expr) -> bool:
+        """Return whether a function is that of ``typing`` whose first argument is a type."""
+        first, *rest = list_parts(node) or [""]
+        names = (".".join(filter(None, (each.module, each.name))) for each in self.imports if each.bound == first)
+        return any(".".join([name, *rest]) in ("typing.cast", "typing_extensions.cast") for name in names)
 
     def visit_Global(self, node: ast.Global) -> None:
         """Note names that belong to the module."""

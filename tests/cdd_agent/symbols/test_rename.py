@@ -246,7 +246,7 @@ def test_texts_in_annotations_are_renamed_if_they_are_types(tmp_path: Path) -> N
         "from typing import Annotated, Literal, cast\n\n\nclass Row: pass\n\n\nclass K:\n    Row = 1\n\n\n"
         "def f(a: 'Row', b: 'list[\"Row\"]', c: 'Ro' 'w', d: Annotated['Row', 'a Row']) -> 'dict[K.Row, Row]':\n"
         "    e: Literal['Row'] = 'Row'\n    f: Annotated[int, print('Row')] = cast('Row | None', e)\n"
-        "    g: 'a Row of numbers'\n"
+        "    g: 'a Row of numbers'\n    table.cast('Row')\n"
     )
     other = "import a\n\nx: 'a.Row | a.K.Row'\n"
     plan = plan_rename(make_symbols(tmp_path, {"a.py": code, "b.py": other}), "/Row", "Line")
