@@ -205,16 +205,11 @@ class SourceFile:
         """Name -> what it is imported as, such as ``.tables.Table``, at module level; also ``.tables.*`` -> itself."""
         found, waiting = dict[str, str](), [*self.tree.body]
         while waiting:
-            match waiting.pop():
-                case ast.ImportFrom() | ast.Import() as node:
-                    for each in list_imports(node):
-                        found[each.origin if each.name == "*" else each.bound] = each.origin
-                case ast.If(body=body, orelse=orelse):
-                    waiting += body + orelse
-                case ast.Try(body=body, handlers=handlers, orelse=orelse):
-                    waiting += [*(each for one in handlers for each in one.body), *body, *orelse]
-                case _:
-                    pass
+            node = waiting.pop()
+            for each in list_imports(node):
+                found[each.origin if each.name == "*" else each.bound] = each.origin
+            if isinstance(node, ast.If | ast.Try):
+                waiting += (inner for block in list_blocks(node) for inner in block)
         return found
 
 
