@@ -154,7 +154,12 @@ class Ahead:
         arguments = tuple(self._program.list_arguments(folder, number, is_remote=is_remote))
         parcel = self._pack(fork, arguments) if is_remote else b""
         log = self._log_path(number)
-        self._jobs.submit(Job(number=number, folder=folder, arguments=arguments, log=log, parcel=parcel))
+        try:
+            self._jobs.submit(Job(number=number, folder=folder, arguments=arguments, log=log, parcel=parcel))
+        except EnvironmentMissing:  # no worker is left, so nothing was sent
+            if is_remote:
+                self._return_share(fork)
+            raise
         self._begun[number] = None
 
     def _pack(self, fork: Fork, arguments: tuple[str | Path, ...]) -> bytes:
@@ -188,6 +193,14 @@ class Ahead:
             )
         save_state(ticket.state_path, replace_step(state, replace(step, usage=step.usage + reserved)))
         return parcel
+
+    def _return_share(self, fork: Fork) -> None:
+        """Let the fork's state count what it did before its job was packed."""
+        path = self._ticket_in(fork).state_path
+        state = load_state(path)
+        assert state is not None
+        step = replace(state.execution(fork.step), usage=self._lost.pop(fork.step))
+        save_state(path, replace_step(state, step))
 
     def _plan_share(self) -> dict[str, float]:
         """Return the limits of a job, by kind: its part of what nobody has used, or may be using."""

@@ -174,6 +174,17 @@ def test_what_several_lost_workers_had_together_is_never_more_than_the_limit(des
     assert 3000 < used.tokens + ahead.measure_reserved(without=1).tokens <= 9000
 
 
+def test_a_job_that_finds_no_worker_uses_nothing(desk: Desk) -> None:
+    desk.pool.is_gone = True
+    with pytest.raises(EnvironmentMissing):
+        desk.make().begin(KEYS[:1], STATE, base=desk.base)
+    desk.pool.is_gone = False
+    ahead = desk.make()
+    assert ahead.measure_reserved() == Usage()
+    ahead.begin(KEYS[:1], STATE, base=desk.base)
+    assert ahead.measure_reserved().tokens == 3000
+
+
 def test_the_share_of_a_killed_run_counts_as_used_in_the_next_one(desk: Desk) -> None:
     desk.make().begin(KEYS[:1], STATE, base=desk.base)
     desk.pool = FakePool()
