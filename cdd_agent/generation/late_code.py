@@ -18,6 +18,7 @@ from cdd_agent.evidence.source import Function
 from cdd_agent.generation.contents import GlobalName, PlannedModule, iterate_early
 from cdd_agent.generation.import_plan import ModuleImports, iterate_block, read_bindings
 from cdd_agent.generation.signatures import list_stubs, parse_code
+from cdd_agent.untrusted.python_source import find_first_line
 
 _CONSTRUCTORS = ("__init__", "__new__", "__post_init__")
 _MOST_STEPS = 20
@@ -311,8 +312,7 @@ def group_by_lines(body: Iterable[ast.stmt]) -> list[tuple[range, list[ast.stmt]
     """Return the 1-based lines of statements with the statements; those on one line are together."""
     found = list[tuple[range, list[ast.stmt]]]()
     for each in body:
-        decorators = each.decorator_list if isinstance(each, Function | ast.ClassDef) else []
-        first, end = min([each.lineno, *(node.lineno for node in decorators)]), (each.end_lineno or each.lineno) + 1
+        first, end = find_first_line(each), (each.end_lineno or each.lineno) + 1
         if found and first < found[-1][0].stop:
             span, several = found.pop()
             found.append((range(span.start, max(end, span.stop)), [*several, each]))
