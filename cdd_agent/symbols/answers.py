@@ -2,10 +2,12 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
+from cdd_agent.errors import UsageError
 from cdd_agent.events import Emit, EngineDropped, SymbolAnswered
 from cdd_agent.symbols.index import Index
 from cdd_agent.symbols.name_scan import NameScan, Scan
@@ -16,6 +18,9 @@ INDEX = "index"
 """The name of the index among the engines."""
 MOST_FAILURES = 3
 """Failures after which an engine is not asked again in this run."""
+
+_MOST_OTHERS = 8
+"""Members of other classes with the same name that are asked about before a rename."""
 
 _PlaceT = TypeVar("_PlaceT", Reference, TextEdit)
 
@@ -40,7 +45,7 @@ class EngineAnswer(Generic[_PlaceT]):
 class _Question(Generic[_PlaceT]):
     name: Literal["references", "rename"]
     ask: Callable[[SymbolServer, Symbol], tuple[_PlaceT, ...]]
-    check: Callable[[Iterable[_PlaceT], Scan], None]
+    check: Callable[[SymbolServer, Collection[_PlaceT], Scan], None]
     """Raises ``AnswerContradictsFiles``."""
 
 
@@ -69,18 +74,35 @@ class Engines:
     def find_references(self, symbol: Symbol) -> EngineAnswer[Reference]:
         """Return the places that use a symbol, without its definition."""
 
-        def check(places: Iterable[Reference], scan: Scan) -> None:
+        def check(_: SymbolServer, places: Collection[Reference], scan: Scan) -> None:
             scan.require_files(places)
 
         return self._ask(symbol, _Question("references", lambda server, each: server.find_references(each), check))
 
     def plan_rename(self, symbol: Symbol, new: str) -> EngineAnswer[TextEdit]:
-        """Return the replacements that rename a symbol, its twins and its overrides."""
+        """Return the replacements that rename a symbol, its twins and its overrides.
 
-        def check(places: Iterable[TextEdit], scan: Scan) -> None:
+        Raises ``UsageError`` if a place uses a member of another class too.
+        """
+
+        def check(server: SymbolServer, places: Collection[TextEdit], scan: Scan) -> None:
             scan.require_all(places)
+            self._require_no_other(server, places, scan)
 
         return self._ask(symbol, _Question("rename", lambda server, each: server.plan_rename(each, new), check))
+
+    def _require_no_other(self, server: SymbolServer, places: Collection[TextEdit], scan: Scan) -> None:
+        """Raise ``UsageError`` for ``x.run()`` where ``x`` can be of two classes that have nothing in common."""
+        symbol = scan.symbol
+        known = self._index.find(symbol.last_name) if scan.family else ()
+        others = [each for each in known if "." in each.name and each not in scan.targets]
+        for other in others[:_MOST_OTHERS]:
+            with suppress(SymbolServerError):
+                shared = set(places).intersection(server.plan_rename(other, next(iter(places)).new))
+                if shared:
+                    first = min(shared, key=lambda each: (each.path, each.line))
+                    happened = f"{first.path}:{first.line} uses {symbol.name} and {other.name} by one name"
+                    raise UsageError(f"{happened}. Nothing was changed.", hint="keep the name")
 
     def find(self, name: str, *, path: str = "") -> tuple[Symbol, ...]:
         """Return all definitions with a name, as ``Index.find`` does, which answers at once."""
@@ -158,7 +180,7 @@ class Engines:
             scan = self.names.scan(symbol)
             try:
                 found = {place for each in scan.targets for place in question.ask(server, each)}
-                question.check(found, scan)
+                question.check(server, found, scan)
                 break
             except AnswerContradictsFiles:
                 if is_second:

@@ -66,6 +66,15 @@ def test_a_variable_with_the_name_of_a_class_is_no_reason_to_doubt_an_engine(tmp
     assert (plan.answer.engine, sorted({each.line for each in plan.remaining})) == ("ty", [5, 8])
 
 
+def test_a_rename_is_refused_where_a_value_can_be_of_another_class(tmp_path: Path) -> None:
+    code = "class {}:\n    def run(self): pass\n\n\n"
+    index = make_index(tmp_path, {"a.py": code.format("A") + code.format("B") + "def f(x: A | B): x.run()\n"})
+    server = FakeSymbolServer("ty", [[("a.py", 2, 8), ("a.py", 9, 19)], [("a.py", 6, 8), ("a.py", 9, 19)]])
+    symbols = Symbols(index, servers=[server])
+    with pytest.raises(UsageError, match=r"a\.py:9 uses A\.run and B\.run by one name\. Nothing was changed\."):
+        symbols.plan_rename(symbols.find_one("A.run"), "start")
+
+
 def test_calls_of_super_and_repeated_names_of_imports_are_added_to_the_answer_of_an_engine(tmp_path: Path) -> None:
     files = {
         "p/__init__.py": "from p.m import A as A, run as run\n",
