@@ -13,13 +13,14 @@ from pathlib import Path
 from statistics import median
 from typing import TypeAlias, get_args
 
+from cdd_agent.errors import UsageError
 from cdd_agent.events import SymbolAnswered
 from cdd_agent.generation.assembly import Assembly
 from cdd_agent.generation.dependencies import compare_dependencies
 from cdd_agent.generation.generation_report import CHECKPOINT, write_checkpoint
 from cdd_agent.generation.installation import InstallationTrial, ask_environment, download_wheels
 from cdd_agent.generation.layout import SOURCES
-from cdd_agent.generation.localize import load_entries
+from cdd_agent.generation.localize import LogEntry, load_entries
 from cdd_agent.generation.outcome import (
     NODE_STATUSES,
     Dependencies,
@@ -335,7 +336,7 @@ class RepositoryFiles:
 def measure_localization(reports: Path, *, journal: Path) -> Localization:
     """Summarize the questions about the code in the logs of nodes, in ``reports``, and in the journal of a run."""
     logs = sorted(reports.glob("*-localization.json"))
-    entries = [(path, entry) for path in logs for entry in load_entries(path)]
+    entries = [(path, entry) for path in logs for entry in _list_queries(path)]
     answers = Counter(entry.engine for _, entry in entries if entry.has_found)
     times: dict[str, list[float]] = {}
     for _, entry in entries:
@@ -352,6 +353,13 @@ def measure_localization(reports: Path, *, journal: Path) -> Localization:
         queries=len(entries),
         rounds=len({(path, entry.query.round) for path, entry in entries}),
     )
+
+
+def _list_queries(path: Path) -> tuple[LogEntry, ...]:
+    """Return the queries of a log; none of a damaged one, which must not keep the report from being written."""
+    with suppress(UsageError):
+        return load_entries(path)
+    return ()
 
 
 def _list_answers(journal: Path) -> Iterator[SymbolAnswered]:

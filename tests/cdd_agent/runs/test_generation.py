@@ -365,6 +365,8 @@ def test_the_questions_of_agents_are_counted_with_who_answered(tmp_path: Path) -
     assert (measured.queries, measured.rounds) == (3, 2)
     assert None not in (measured.symbol_ms, measured.search_ms)
     assert measure_localization(tmp_path / "none", journal=tmp_path / "none").answers == {}
+    (tmp_path / "a-localization.json").write_bytes(b"{")
+    assert measure_localization(tmp_path, journal=tmp_path / "none").queries == 3
 
 
 def test_a_subgraph_that_was_undone_is_generated_again(output: Output) -> None:
