@@ -87,11 +87,11 @@ class Engines:
 
         def check(server: SymbolServer, places: Collection[TextEdit], scan: Scan) -> None:
             scan.require_all(places)
-            self._require_no_other(server, places, scan)
+            self._require_no_other(server, scan, places=places)
 
         return self._ask(symbol, _Question("rename", lambda server, each: server.plan_rename(each, new), check))
 
-    def _require_no_other(self, server: SymbolServer, places: Collection[TextEdit], scan: Scan) -> None:
+    def _require_no_other(self, server: SymbolServer, scan: Scan, *, places: Collection[TextEdit]) -> None:
         """Raise ``UsageError`` for ``x.run()`` where ``x`` can be of two classes that have nothing in common."""
         symbol = scan.symbol
         known = self._index.find(symbol.last_name) if scan.family else ()
