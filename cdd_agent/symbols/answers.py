@@ -45,7 +45,7 @@ class EngineAnswer(Generic[_PlaceT]):
 class _Question(Generic[_PlaceT]):
     name: Literal["references", "rename"]
     ask: Callable[[SymbolServer, Symbol], tuple[_PlaceT, ...]]
-    check: Callable[[SymbolServer, Collection[_PlaceT], Scan], None]
+    check: Callable[[Collection[_PlaceT], Scan], None]
     """Raises ``AnswerContradictsFiles``."""
 
 
@@ -74,7 +74,7 @@ class Engines:
     def find_references(self, symbol: Symbol) -> EngineAnswer[Reference]:
         """Return the places that use a symbol, without its definition."""
 
-        def check(_: SymbolServer, places: Collection[Reference], scan: Scan) -> None:
+        def check(places: Collection[Reference], scan: Scan) -> None:
             scan.require_files(places)
 
         return self._ask(symbol, _Question("references", lambda server, each: server.find_references(each), check))
@@ -85,11 +85,14 @@ class Engines:
         Raises ``UsageError`` if a place uses a member of another class too.
         """
 
-        def check(server: SymbolServer, places: Collection[TextEdit], scan: Scan) -> None:
+        def check(places: Collection[TextEdit], scan: Scan) -> None:
             scan.require_all(places)
-            self._require_no_other(server, scan, places=places)
 
-        return self._ask(symbol, _Question("rename", lambda server, each: server.plan_rename(each, new), check))
+        answer = self._ask(symbol, _Question("rename", lambda server, each: server.plan_rename(each, new), check))
+        for server in self._servers:
+            if server.name == answer.engine:
+                self._require_no_other(server, self.names.scan(symbol), places=answer.places)
+        return answer
 
     def _require_no_other(self, server: SymbolServer, scan: Scan, *, places: Collection[TextEdit]) -> None:
         """Raise ``UsageError`` for ``x.run()`` where ``x`` can be of two classes that have nothing in common."""
@@ -180,7 +183,7 @@ class Engines:
             scan = self.names.scan(symbol)
             try:
                 found = {place for each in scan.targets for place in question.ask(server, each)}
-                question.check(server, found, scan)
+                question.check(found, scan)
                 break
             except AnswerContradictsFiles:
                 if is_second:
