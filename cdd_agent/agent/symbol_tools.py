@@ -193,7 +193,7 @@ class _SymbolTools:
 
     def _show_code(self, symbol: Symbol) -> str:
         if symbol.is_stub:
-            return "   (not written yet)"
+            return "   (not yet generated)"
         lines = editing.split_lines(mask(self._workspace.read_text(symbol.path).text).text)
         last = min(symbol.end_line, symbol.line + MOST_BODY_LINES - 1)
         cut = [f"   ... {symbol.end_line - last} more lines: Read shows them"] if last < symbol.end_line else []
@@ -299,7 +299,7 @@ def _describe(symbol: Symbol, *, is_inside: bool = False) -> str:
     lines = f"{symbol.line}-{symbol.end_line}" if symbol.end_line > symbol.line else str(symbol.line)
     where = lines if is_inside else f"{symbol.path}:{lines}"
     named = "" if is_inside and symbol.index is None else f" {symbol.reference}:"
-    stub = " (not written yet)" if symbol.is_stub else ""
+    stub = " (not yet generated)" if symbol.is_stub else ""
     return f"{where}{named} {symbol.header}{f'  # {symbol.summary}' if symbol.summary else ''}{stub}"
 
 

@@ -74,7 +74,7 @@ def test_a_definition_is_found_with_its_place_signature_and_state(tools: Tools) 
     assert tools.run("FindSymbol", name="mean").text == (
         "stats.py:4-6 mean: def mean(values: list[float]) -> float:  # Return the arithmetic mean."
     )
-    assert "(not written yet)" in tools.run("FindSymbol", name="Report.write").text
+    assert "(not yet generated)" in tools.run("FindSymbol", name="Report.write").text
     shown = tools.run("FindSymbol", name="mean", include_body=True).text
     assert "     6\t    return sum(values) / len(values)" in shown
     missing = tools.run("FindSymbol", name="median")
