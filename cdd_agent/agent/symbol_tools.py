@@ -116,7 +116,7 @@ KeepName: TypeAlias = Callable[[Symbol], str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenameRules:
-    """What a rename must not break."""
+    """The names and tests that a rename must leave intact."""
 
     keep_name: KeepName = lambda _: ""
     watch_tests: Callable[[Collection[str]], Callable[[], str]] = lambda _: str

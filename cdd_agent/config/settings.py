@@ -124,7 +124,7 @@ class Settings:
     symbols: Literal["auto", "index", "ty", "serena"] = "auto"
     """Which engine is asked first about uses and renames; ``index``: no program is started."""
     serena: str = ""
-    """The path of Serena's program, in a virtual environment of its own; empty: Serena is not used."""
+    """The path of Serena's program, in a separate virtual environment; empty: Serena is not used."""
     max_tokens_per_step: int = 5_000_000
     """Tokens read and written, cached or not, by a step or a conversation. 0 means no limit, here and below."""
     max_tokens_per_ticket: int = 25_000_000

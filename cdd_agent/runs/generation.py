@@ -141,7 +141,7 @@ class Generation:
         self._write_again(number, words, max_attempts=self.run.source.max_attempts)
 
     def _refresh_stubs(self) -> None:
-        """Give the modules of which nothing is written the docstrings of the graph, which may have changed since."""
+        """Update the docstrings of modules that have no code yet: the graph may have changed since."""
         repository, skeleton = self._branch.repository, make_skeleton(self.plan.graph, self.plan.layout)
         first = CommitId(repository.git("rev-list", ("--max-parents=0",), "HEAD").split()[-1])
         changed = []

@@ -47,7 +47,7 @@ _T = TypeVar("_T")
 
 
 class ServerGone(SymbolServerError):
-    """A server has ended, or sends what is no message."""
+    """A server has ended, or sends something else than messages."""
 
 
 class UnreadableFrame(Exception):
@@ -86,7 +86,7 @@ class LineFraming:
     """Messages of the Model Context Protocol over standard input and output: one line each."""
 
     def write(self, body: bytes) -> bytes:
-        """Return a message as it is sent; JSON has no line ends of its own."""
+        """Return a message as it is sent; JSON itself has no line ends."""
         return body + b"\n"
 
     def read(self, data: bytearray, *, searched: int) -> bytes | None:

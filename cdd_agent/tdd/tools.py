@@ -49,7 +49,7 @@ _REFUSED_WRITE = re.compile("|".join(re.escape(os.strerror(code)) for code in (e
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolOffer:
-    """What the tools of one attempt offer besides what its phase needs."""
+    """The choices and additions for the tools of one attempt."""
 
     after_writing: tuple[str, ...] = ()
     """After the last Write or Edit of a turn, the results of these tests are reported."""

@@ -115,7 +115,7 @@ class Vote:
     cut: str
     """The parts that it saw, such as ``docstring and test``."""
     cause: Cause
-    """``unknown``: the answer is no vote."""
+    """``unknown``: the answer does not count."""
 
     def __str__(self) -> str:
         """Return the cut and the answer."""
