@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -34,6 +34,8 @@ _VARIABLES = {
     "serena": ("CDD_SERENA",),
 }
 """Setting -> environment variables; the first that is set counts."""
+_NO_CHOICE = re.compile(r"Invalid enum value (?P<value>.*) - at `\$\.(?P<section>green\.)?(?P<name>\w+)`")
+"""As msgspec says it."""
 _RUN_TREE = "run_tree"
 """A setting of earlier versions, which could work in the user's own files; it is read and has no effect."""
 _NO_RUN_TREE = (
@@ -310,7 +312,7 @@ def load(
         value = environment[variable]
         try:
             given = _count_attempts(value) if name == "max_attempts" else value
-            settings = msgspec.convert({**asdict(settings), name: given}, Settings, strict=False)
+            settings = _convert({**asdict(settings), name: given}, strict=False)
         except ValueError as error:
             why = str(error).partition(" - at ")[0]
             hint = f"unset {variable} or correct it"
@@ -364,7 +366,7 @@ def parse_settings(content: bytes) -> Settings:
         section = values.get("green")
         if isinstance(section, dict):
             _reject_unknown_keys(section, asdict(GreenSettings()), inside="green.")
-        return msgspec.convert(values, Settings)
+        return _convert(values)
     except yaml.YAMLError as error:
         mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
         message = error.problem if isinstance(error, yaml.MarkedYAMLError) else None
@@ -376,6 +378,21 @@ def parse_settings(content: bytes) -> Settings:
         if "hooks" in str(error) or "matcher" in str(error):
             hint = f"events are {', '.join(get_args(HookEvent))}; docs/reference/hooks.md has examples"
         raise DocumentError(path, (problem,), hint=hint) from error
+
+
+def _convert(values: Mapping[str, Any], *, strict: bool = True) -> Settings:
+    """Return settings from plain values; raises ``ValueError``, with the choices where a value is none of them."""
+    try:
+        return msgspec.convert(values, Settings, strict=strict)
+    except msgspec.ValidationError as error:
+        found = _NO_CHOICE.fullmatch(str(error))
+        if found is None:
+            raise
+        section, name = found["section"] or "", found["name"]
+        kind = get_type_hints(GreenSettings if section else Settings)[name]
+        if get_origin(kind) is not Literal:  # one of several kinds, such as a word or a number
+            raise
+        raise ValueError(f"{section}{name} must be one of {', '.join(get_args(kind))}, not {found['value']}") from error
 
 
 def _read_values(content: bytes) -> dict[Any, Any]:

@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.config.settings import CONFIG_FILE, GreenSettings, Settings, change_file, find_sources, read_offer
+from cdd_agent.config.settings import (
+    CONFIG_FILE,
+    GreenSettings,
+    Settings,
+    change_file,
+    find_sources,
+    parse_settings,
+    read_offer,
+)
 from cdd_agent.config.settings import load as load_if
 from cdd_agent.config.trust import Approvals
 from cdd_agent.errors import DocumentError, UsageError
@@ -41,6 +49,18 @@ def test_flag_beats_environment_beats_file(tmp_path: Path) -> None:
     assert (engines.symbols, engines.serena) == ("serena", "/opt/serena")
     assert load(tmp_path, environment={"CDD_MAX_RETRIES": "5"}).max_attempts == 6
     assert load(tmp_path, environment={"TDD_MAX_RETRIES": "0"}).max_attempts == 1
+
+
+def test_a_value_that_is_no_choice_is_refused_with_the_choices(tmp_path: Path) -> None:
+    choices = "symbols must be one of auto, index, ty, serena, not 'pyright'"
+    with pytest.raises(UsageError, match=f"CDD_SYMBOLS=pyright is not valid: {choices}"):
+        load(tmp_path, environment={"CDD_SYMBOLS": "pyright"})
+    for line, said in (
+        ("symbols: pyright", choices),
+        ("green:\n  style: short", "green.style must be one of minimal, "),
+    ):
+        with pytest.raises(DocumentError, match=said):
+            parse_settings(line.encode())
 
 
 @pytest.mark.parametrize(
