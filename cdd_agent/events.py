@@ -473,7 +473,7 @@ class SymbolAnswered(msgspec.Struct, frozen=True, kw_only=True):
     question: str
     """``definition``, ``references`` or ``rename``."""
     symbol: str
-    """The file and the qualified name, such as ``src/stats.py::Series.mean``; for a definition, as it was asked for."""
+    """The file and the qualified name, such as ``src/stats.py::Series.mean``; for a definition, the name asked for."""
     engine: str
     """``index``, ``ty``, ``Serena`` or ``name scan``."""
     places: int

@@ -48,9 +48,9 @@ An example that passes without the change ``stays`` as it is with it, or has ``r
 REFUTING: tuple[Outcome, ...] = ("fails", "regressed")
 """The outcomes that refuse a change."""
 GOAL = "GOAL"
-"""What an example cites that shows what a step without criteria is for."""
+"""An example cites this if it shows the purpose of a step without criteria."""
 KEPT = "KEPT"
-"""What an example cites that guards a rule without an id."""
+"""An example cites this if it guards a rule without an id."""
 
 
 Decision: TypeAlias = tuple[Outcome, str | Clause]

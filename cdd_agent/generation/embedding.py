@@ -60,7 +60,7 @@ class MiniLM:
     def compare(self, query: str, texts: Sequence[str]) -> Sequence[float] | None:
         """Return the cosine of each text's vector with that of ``query``.
 
-        None if there was no time to read all texts, or if the model cannot be used, which is told once.
+        None if the time was too short for all texts, or if the model cannot be used. cdd reports that once.
         """
         if self._vectors is None:
             self._vectors = _load_vectors(self._cache)

@@ -31,11 +31,11 @@ _SATURATION, _LENGTH_SHARE = 1.2, 0.5
 _NAME, _SUMMARY, _TEXT, _AROUND = 3.0, 1.5, 0.6, 0.4
 """How much a word counts in a name, in the first line of a docstring, in its rest and the path, and around the node."""
 _SYNONYM, _INSIDE = 0.5, 0.7
-"""What a synonym is worth, and a word inside another one, in parts of the word itself."""
+"""Weights of a synonym, and of a word inside another one; the word itself has 1."""
 _NAME_SHARE = 1.0
-"""What a query adds to a score that says the whole name."""
+"""Added to the score of a node whose whole name is in the query."""
 _LEXICAL_SHARE = 0.25
-"""What the best BM25 score adds to a similarity of meaning, which is at most 1."""
+"""Added to the similarity of meaning, which is at most 1, for the best BM25 score."""
 _LEAST_SIMILARITY = 0.1
 """Texts that have nothing to do with each other are less similar."""
 _SHORTEST_INSIDE, _LONGEST_INSIDE = 4, 30

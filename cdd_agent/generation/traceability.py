@@ -143,7 +143,7 @@ class TracedResults:
         return {title: leave_out(self.report, known - nodeids) for title, nodeids in blamed.items()}
 
     def _rate(self, tests: Collection[str]) -> float:
-        """Return the share of the ``tests``, without parameters, of which some case fails."""
+        """Return the share of the ``tests``, without parameters, that have a failing case."""
         failing = set(map(strip_parameters, list_failing(self.report)))
         return len(failing.intersection(tests)) / len(tests)
 

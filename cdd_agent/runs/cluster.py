@@ -1,7 +1,7 @@
 """Jobs on the workers of a dask scheduler.
 
 A job is sent as bytes, and its result comes back as bytes. No key is in either: a worker calls the model with the key
-of its own environment. The functions that workers call are found by name, so cdd is installed there, with the same
+in its environment. The functions that workers call are found by name, so cdd is installed there, with the same
 code. Each job goes to a worker that was checked, and to no other: dask would otherwise repeat a job elsewhere by
 itself, and nobody could tell what the first attempt has cost.
 """
@@ -358,7 +358,7 @@ class Cluster:
 
         # The scheduler's and the workers' own reports are for their terminals; an error here becomes a CddError.
         for name in ("distributed", "tornado", "asyncio", *logging.Logger.manager.loggerDict):
-            if name.partition(".")[0] in ("distributed", "tornado", "asyncio"):  # many have a level of their own
+            if name.partition(".")[0] in ("distributed", "tornado", "asyncio"):  # many set their level themselves
                 logging.getLogger(name).setLevel(logging.CRITICAL)
         dask.config.set({"distributed.admin.large-graph-warning-threshold": f"{2 * MOST_BYTES}B"})
         try:

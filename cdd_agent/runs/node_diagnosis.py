@@ -295,7 +295,7 @@ class _Inquiry:
         votes = "".join(f"\n  {vote}" for vote in ballot.votes)
         question = (
             f"The same tests of {clean(self.diagnosis.item.title)} fail again: {failing}\n"
-            f"The votes on the cause have no majority:{votes}\nThe debug context is {exported}. What is wrong?"
+            f"The votes on the cause have no majority:{votes}\nThe debug context is {exported}. Which part is wrong?"
         )
         return _CHOICES[self._context.choose(question, tuple(text for _, text in _CHOICES))][0]
 

@@ -2,7 +2,7 @@
 
 Its standard input and output are a socket. One call sends a request and reads until the answer has come or its time is
 up, without a thread that reads in between: a server that writes more than the socket holds waits for the next question.
-Whatever the program sends is untrusted: messages are bounded, junk is skipped, and requests get an answer of their own.
+Whatever the program sends is untrusted: messages are bounded, junk is skipped, and its requests are answered.
 """
 
 import selectors

@@ -105,7 +105,7 @@ Cause: TypeAlias = Literal["code", "test", "environment", "flaky", "unknown"]
 
 
 Ground: TypeAlias = Literal["rule", "examples", "votes", "person"]
-"""What a diagnosis is based on."""
+"""The basis of a diagnosis."""
 
 
 @dataclass(frozen=True, slots=True)

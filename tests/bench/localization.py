@@ -137,7 +137,7 @@ def search_without_tools(fault: Fault, workspace: Workspace, *, window: int) -> 
         open_at(path, max(int(line) - window // 2, 1))
     failing = "\n".join(re.findall(r"^[>E] .*$", text, re.MULTILINE))
     named = [name for name in re.findall(r"[A-Za-z_]\w+", text) if len(name) > 2]
-    waiting, known = put_builtins_last((*list_called(failing), *list_called(text), *named)), set[str]()
+    waiting, known = order_builtins_last((*list_called(failing), *list_called(text), *named)), set[str]()
     while waiting and not searcher.has_found and searcher.steps < MOST_STEPS:
         name = waiting.pop(0)
         if name in known:
@@ -152,10 +152,10 @@ def search_without_tools(fault: Fault, workspace: Workspace, *, window: int) -> 
 
 def list_called(text: str) -> list[str]:
     """Return the names before a parenthesis, in order, those that Python has after the others."""
-    return put_builtins_last(re.findall(r"([A-Za-z_]\w+)\s*\(", text))
+    return order_builtins_last(re.findall(r"([A-Za-z_]\w+)\s*\(", text))
 
 
-def put_builtins_last(names: Iterable[str]) -> list[str]:
+def order_builtins_last(names: Iterable[str]) -> list[str]:
     """Return the names without duplicates; a repository may define one that Python has too."""
     return sorted(dict.fromkeys(names), key=lambda name: hasattr(builtins, name))
 

@@ -31,7 +31,7 @@ DASK = (sys.executable, "-m", "dask")
 
 @dataclass
 class Started:
-    """A scheduler and workers, each in processes of its own, in one folder."""
+    """A scheduler and workers as separate processes in one folder."""
 
     folder: Path
     variables: dict[str, str]

@@ -1,4 +1,4 @@
-"""Votes on why tests fail: what is asked, what counts, and what decides."""
+"""Votes on why tests fail: the questions, the answers that count, and the majority."""
 
 import re
 

@@ -1,10 +1,19 @@
 """A project with a run in it."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.cdd_agent.runs.made_runs import Run, begun_in, copied, two_cycles
+from tests.fakes.identity import git_identity
+
+
+@pytest.fixture(scope="module")
+def identity() -> Iterator[None]:
+    """The author of commits, which a generation in a new folder needs."""
+    with git_identity():
+        yield
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ PYTHON = (sys.executable, "-I", "-S", "-c")
 
 @pytest.fixture(scope="module")
 def scheduler(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[LocalCluster]":
-    """A scheduler and one worker with two threads, without processes of their own."""
+    """A scheduler and one worker with two threads, in this process."""
     distributed = pytest.importorskip("distributed")
     for name in ("distributed", "tornado", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)

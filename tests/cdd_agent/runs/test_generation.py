@@ -6,7 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -40,8 +40,9 @@ from cdd_agent.work.state_file import load_state
 from tests.fakes.approval import approves
 from tests.fakes.clock import FakeClock
 from tests.fakes.demo import captured, in_process
-from tests.fakes.identity import git_identity
 from tests.fakes.program import EXAMPLES
+
+pytestmark = pytest.mark.usefixtures("identity")
 
 Recorded: TypeAlias = dict[str, Any]
 """A turn of a recording."""
@@ -123,12 +124,6 @@ def change_recording(folder: Path, change: Callable[[Recorded], list[Recorded]])
     path = folder / "recording.json"
     path.write_bytes(msgspec.json.encode([new for turn in turns for new in change(turn)]))
     return path
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _identity() -> Iterator[None]:
-    with git_identity():
-        yield
 
 
 @pytest.fixture(scope="module")

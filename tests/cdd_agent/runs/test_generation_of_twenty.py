@@ -3,7 +3,7 @@
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from signal import SIGKILL
@@ -15,9 +15,8 @@ import pytest
 from cdd_agent.events import AttemptStarted, Committed, Event, StepStarted
 from cdd_agent.generation.plan import load_plan
 from tests.cdd_agent.runs.test_generation import ROOT, Output
-from tests.fakes.identity import git_identity
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("identity")]
 SIZES = {"base": 8, "middle": 7, "top": 5}
 COUNT = sum(SIZES.values())
 STEPS = [(number, name) for number, name in enumerate((g for g, n in SIZES.items() for _ in range(n)), start=1)]
@@ -105,12 +104,6 @@ def interrupt() -> None:
 
 def find_attempted(output: Output) -> set[int]:
     return {event.step for event in output.seen if isinstance(event, AttemptStarted) and event.step <= COUNT}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _identity() -> Iterator[None]:
-    with git_identity():
-        yield
 
 
 def test_twenty_nodes_are_ordered_within_a_second(tmp_path: Path) -> None:

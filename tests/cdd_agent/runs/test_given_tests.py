@@ -2,7 +2,6 @@
 
 import shutil
 import subprocess
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,8 @@ from cdd_agent.generation.plan import load_plan
 from cdd_agent.runs.output_folder import has_user_tests, prepare_output
 from cdd_agent.work.state import RunState, Status
 from tests.fakes.approval import approves
-from tests.fakes.identity import git_identity
+
+pytestmark = pytest.mark.usefixtures("identity")
 
 NODES = {
     "_add": ("def _add(numbers): ...", [], "numbers", "sum(numbers)"),
@@ -128,12 +128,6 @@ class Output:
 
     def git(self, *words: str) -> str:
         return subprocess.run(["git", *words], cwd=self.folder, check=True, capture_output=True, text=True).stdout
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _identity() -> Iterator[None]:
-    with git_identity():
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """What happens between two attempts at a node of a planning graph."""
 
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,8 @@ from cdd_agent.tickets.graph import Node
 from cdd_agent.work.state import StepExecution
 from tests.fakes.demo import in_process
 from tests.fakes.graphs import leaf, make_graph
-from tests.fakes.identity import git_identity
+
+pytestmark = pytest.mark.usefixtures("identity")
 
 DOUBLE = leaf("double", "src/kit/first.py", signature="def double(x: int) -> int: ...")
 TWICE = leaf("twice", "src/kit/second.py", "double", signature="def twice(x: int) -> int: ...")
@@ -120,12 +120,6 @@ class Kit:
     @property
     def notices(self) -> str:
         return "\n".join(event.text for event in self.seen if isinstance(event, Notice))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _identity() -> Iterator[None]:
-    with git_identity():
-        yield
 
 
 @pytest.fixture

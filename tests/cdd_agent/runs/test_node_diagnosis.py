@@ -1,6 +1,6 @@
 """If the same failure of a node stays, examples, votes or a person say whose fault it is."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -28,8 +28,9 @@ from tests.cdd_agent.runs.test_graph_nodes import (
     write_body,
     write_tests,
 )
-from tests.fakes.identity import git_identity
 from tests.fakes.messages_server import MessagesServer
+
+pytestmark = pytest.mark.usefixtures("identity")
 
 TITLE = "first.double"
 RIGHT = write_tests("first", "double")
@@ -75,7 +76,7 @@ class AskedKit(Kit):
 
 
 class Watched(list[Event]):
-    """Events, each of which is also passed to a function."""
+    """A list of events that also passes each one to a function."""
 
     def __init__(self, watch: Callable[[Event], None]) -> None:
         super().__init__()
@@ -84,12 +85,6 @@ class Watched(list[Event]):
     def append(self, event: Event) -> None:
         super().append(event)
         self._watch(event)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _identity() -> Iterator[None]:
-    with git_identity():
-        yield
 
 
 @pytest.fixture

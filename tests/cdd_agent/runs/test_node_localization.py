@@ -1,6 +1,5 @@
-"""The second attempt at a node is told where the failures lead, and may search, view code and dependencies."""
+"""The request of a second attempt says where the failures lead; its agent may search, view code and dependencies."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,13 +23,8 @@ from tests.cdd_agent.runs.test_graph_nodes import (
     write_body,
     write_tests,
 )
-from tests.fakes.identity import git_identity
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _identity() -> Iterator[None]:
-    with git_identity():
-        yield
+pytestmark = pytest.mark.usefixtures("identity")
 
 
 @pytest.fixture

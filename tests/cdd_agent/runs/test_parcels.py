@@ -52,7 +52,7 @@ class Sent:
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Sent:
+def shop_job(tmp_path_factory: pytest.TempPathFactory) -> Sent:
     """A job in the folder ``shop`` of a repository, with a ticket and a file."""
     folder = tmp_path_factory.mktemp("parcels")
     root = folder / "home"
@@ -84,11 +84,11 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Sent:
 
 
 @pytest.fixture
-def sent(kept: Sent) -> Sent:
+def sent(shop_job: Sent) -> Sent:
     """The same job, without commits."""
-    if kept.job.repository.read_head() != kept.base:
-        git(kept.job.repository.root, "checkout", "-q", "-f", "-B", "main", kept.base)
-    return kept
+    if shop_job.job.repository.read_head() != shop_job.base:
+        git(shop_job.job.repository.root, "checkout", "-q", "-f", "-B", "main", shop_job.base)
+    return shop_job
 
 
 def test_a_worker_finds_the_files_the_state_and_the_settings_of_a_job(sent: Sent) -> None:
